@@ -1,4 +1,4 @@
-// A node's attributes: names to typed values, as ONNX has them.
+// A node's attributes: names with typed values, as in ONNX.
 #ifndef CHAIRLIFT_OPS_ATTRIBUTES_H_
 #define CHAIRLIFT_OPS_ATTRIBUTES_H_
 
@@ -15,7 +15,7 @@
 
 namespace chairlift {
 
-class Graph;  // graph/ir.h; operators pass sub-graphs on without looking inside
+class Graph;  // graph/ir.h; operators pass sub-graphs on without reading them
 
 using AttributeValue =
     std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
@@ -31,13 +31,13 @@ class Attributes {
   }
   bool Has(std::string_view name) const { return values_.find(name) != values_.end(); }
 
-  // Null where the attribute is absent or of another type.
+  // Null if the attribute is absent or has another type.
   template <typename T>
   const T* Find(std::string_view name) const {
     auto it = values_.find(name);
     return it == values_.end() ? nullptr : std::get_if<T>(&it->second);
   }
-  // The default where absent or of another type (the importer has checked types before).
+  // The default if absent or of another type (the importer has checked types before).
   int64_t Int(std::string_view name, int64_t fallback) const { return Get(name, fallback); }
   float Float(std::string_view name, float fallback) const { return Get(name, fallback); }
   std::string String(std::string_view name, std::string fallback) const {

@@ -16,14 +16,14 @@ struct Factors {
   std::vector<std::string> symbols;
 };
 
-// Adds what `symbol` is a product of; false where it is an expression of another kind.
+// Adds the factors of `symbol`; false if it is another kind of expression.
 bool AddSymbol(const std::string& symbol, Factors& out) {
   size_t begin = 0;
   while (true) {
     const size_t end = std::min(symbol.find('*', begin), symbol.size());
     const std::string part = symbol.substr(begin, end - begin);
     if (part.empty() || part.find_first_of(" +-/()%") != std::string::npos) {
-      // An expression is one factor of its own where it stands alone.
+      // A whole expression counts as one factor.
       if (begin != 0 || end != symbol.size() || part.empty()) return false;
       out.symbols.push_back(part);
       return true;

@@ -1,4 +1,4 @@
-// Axes and dimensions as nodes give them, checked against the rank or size that they index.
+// Axes and dimensions from nodes, checked against the rank or size that they index.
 #ifndef CHAIRLIFT_OPS_AXES_H_
 #define CHAIRLIFT_OPS_AXES_H_
 
@@ -13,32 +13,32 @@
 
 namespace chairlift {
 
-// `axis` in [−rank, rank) as one in [0, rank).
+// Converts `axis` from [−rank, rank) to [0, rank).
 StatusOr<int> NormalizeAxis(int64_t axis, int rank);
-// Likewise for each of `axes`; an error where one is named twice.
+// The same for each of `axes`; an error if one occurs twice.
 StatusOr<std::vector<int>> NormalizeAxes(std::span<const int64_t> axes, int rank);
 
-// Attribute `axes`, or all axes where it is missing.
+// Attribute `axes`, or all axes if it is missing.
 StatusOr<std::vector<int>> AxesOrAll(const Attributes& attributes, int rank);
 
-// Ranks above this are refused where a model chooses a rank freely.
+// Higher ranks are refused where a model can choose a rank freely.
 inline constexpr int kMaxRank = 64;
 
-// Sets output i; an error where its known dimensions alone make it larger than a tensor may be.
+// Sets output i; an error if its known dimensions alone exceed the size of a tensor.
 Status SetOutput(InferContext& context, int i, DType dtype, SymbolicShape shape);
-// InferContext::elements, or nullopt where there are more than a shape would have.
+// InferContext::elements, or nullopt if there are more than a shape has.
 std::optional<std::vector<Dim>> ShapeElements(const InferContext& context, int i);
 
-// The smaller of a symbol and a number, under a name that IsAtMost() recognises.
+// The minimum of a symbol and a number, under a name that IsAtMost() recognises.
 Dim AtMost(const Dim& symbol, int64_t limit);
 // Whether `d` is AtMost(symbol, n) for an n above 1.
 bool IsAtMost(const Dim& d, const Dim& symbol);
 
-// The product of dimensions as one dimension: a number, a symbol, a symbol made of both
+// The product of dimensions as one dimension: a number, a symbol, a symbol that combines both
 // ("12*batch"), or unknown.
 Dim Product(std::span<const Dim> dims);
-// The dimension x with product(total) = x × product(parts), where that is certain whatever the
-// symbols stand for; nullopt where it is not.
+// The dimension x with product(total) = x × product(parts), if that holds for all values of the
+// symbols; otherwise nullopt.
 std::optional<Dim> Quotient(std::span<const Dim> total, std::span<const Dim> parts);
 
 }  // namespace chairlift

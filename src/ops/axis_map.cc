@@ -83,8 +83,8 @@ StatusOr<AxisMap> ProductAxes(const InferContext& context, int a, int b) {
   AxisMap map = MakeAxisMap(context);
   AxisMap::Operand& left = map.inputs[static_cast<size_t>(a)];
   AxisMap::Operand& right = map.inputs[static_cast<size_t>(b)];
-  // Labels count from the right of the product, as if both were matrices: 0 its columns, 1 its
-  // rows, 2 and on what broadcasts.
+  // Labels count from the right of the product, as if both were matrices: 0 for its columns, 1 for
+  // its rows, 2 and up for the broadcast axes.
   for (int i = 0; i < a_rank; ++i) {
     left.labels.push_back(i == a_rank - 1 ? AxisMap::kNone : a_rank - 1 - i);
   }

@@ -40,7 +40,7 @@ StatusOr<Dim> BroadcastDims(const Dim& a, const Dim& b) {
   }
   if (a.known()) return a;
   if (b.known()) return b;
-  // s against the smaller of s and n > 1: where those differ, nothing broadcasts.
+  // s and the minimum of s and n > 1: if those differ, broadcasting fails.
   if (a.Same(b) || IsAtMost(b, a)) return a;
   return IsAtMost(a, b) ? b : Dim::Unknown();
 }
@@ -99,7 +99,7 @@ StatusOr<BroadcastLoop> MakeBroadcastLoop(std::span<const Shape> operands, const
   loop.size = output.NumElements();
   loop.strides.resize(count);
   // Innermost first; reversed at the end.
-  BroadcastLoop::Vector step(count, 1);  // of the dimension at hand, were it not repeated
+  BroadcastLoop::Vector step(count, 1);  // of the current dimension, if it did not repeat
   for (int axis = rank - 1; axis >= 0; --axis) {
     const int64_t dim = output[axis];
     if (dim == 1) continue;

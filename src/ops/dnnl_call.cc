@@ -12,12 +12,12 @@
 namespace chairlift {
 namespace {
 
-// Of each primitive on the heap, whatever it computes (16 to 22 KiB, as oneDNN 2.6 was measured).
+// Heap bytes per primitive, whatever it computes (16 to 22 KiB measured with oneDNN 2.6).
 constexpr int64_t kPrimitiveHeap = 20 << 10;
-// Likewise, of a memory object.
+// The same per memory object.
 constexpr int64_t kMemoryHeap = 900;
 
-// Pages that this thread was the first to touch.
+// Pages that this thread touched first.
 int64_t PagesTouched() {
   rusage usage{};
   return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_minflt : 0;
@@ -25,8 +25,8 @@ int64_t PagesTouched() {
 
 }  // namespace
 
-// oneDNN does not say how large its code is. It is written to pages that nothing else is on, each
-// of which this thread touches first.
+// oneDNN does not report the size of its code. It writes code to pages that nothing else uses, and
+// this thread touches each of them first.
 MakingDnnlPrimitive::MakingDnnlPrimitive() {
   ExpectMemoryForDnnl();
   faults_ = PagesTouched();

@@ -1,6 +1,6 @@
-// One oneDNN primitive that several workers run at once, with no allocation of ours in Run().
+// One oneDNN primitive that several workers run concurrently, without allocations of ours in Run().
 //
-// For .cc files only: this header brings all of oneDNN's with it.
+// Include it only in .cc files: it includes all of oneDNN's headers.
 #ifndef CHAIRLIFT_OPS_DNNL_CALL_H_
 #define CHAIRLIFT_OPS_DNNL_CALL_H_
 
@@ -19,8 +19,8 @@
 
 namespace chairlift {
 
-// Lives while one primitive is made: sees to it that there is memory (ExpectMemoryForDnnl()), and
-// adds what the primitive holds to KernelMemory.
+// Exists while one primitive is created: makes sure that there is memory (ExpectMemoryForDnnl()),
+// and adds the primitive's size to KernelMemory.
 class MakingDnnlPrimitive {
  public:
   MakingDnnlPrimitive();
@@ -37,22 +37,23 @@ class DnnlCall {
   struct Argument {
     int id;  // DNNL_ARG_...
     dnnl::memory::desc desc;
-    void* fixed = nullptr;  // data that never moves (weights); null: given to Run()
+    void* fixed = nullptr;  // data that never moves (weights); null: passed to Run()
   };
 
-  // The primitive must have been made with user scratchpad mode; the scratchpad is an argument like
-  // any other. Adds to KernelMemory.
+  // The primitive must have been created with user scratchpad mode; the scratchpad is an ordinary
+  // argument. Adds to KernelMemory.
   DnnlCall(const dnnl::primitive& primitive, std::vector<Argument> arguments);
   ~DnnlCall();
   DnnlCall(const DnnlCall&) = delete;
   DnnlCall& operator=(const DnnlCall&) = delete;
 
-  // data[i] is for the i-th argument that is not fixed. Thread-safe where worker numbers differ.
+  // data[i] is for the i-th argument that is not fixed. Thread-safe for different worker numbers.
   Status Run(int worker, std::span<const void* const> data) const;
 
  private:
-  struct Slot;  // the memory objects of one run at a time
-  // Kept; where more workers run the primitive at once, those of the others are made for each run.
+  struct Slot;  // the memory objects of one concurrent run
+  // The number of slots kept. If more workers run the primitive concurrently, theirs are made for
+  // each run.
   static constexpr int kSlots = 4;
 
   std::unique_ptr<Slot> MakeSlot() const;
@@ -60,11 +61,11 @@ class DnnlCall {
 
   dnnl::primitive primitive_;
   std::vector<Argument> arguments_;
-  mutable std::array<std::atomic<Slot*>, kSlots> slots_{};  // not in use
+  mutable std::array<std::atomic<Slot*>, kSlots> slots_{};  // free ones
 };
 
-// Calls f, which returns a StatusOr, turning oneDNN's exceptions into errors: kUnimplemented where
-// it has no implementation, OutOfMemory() where it found none.
+// Calls f, which returns a StatusOr, and converts oneDNN's exceptions to errors: kUnimplemented if
+// it has no implementation, OutOfMemory() if it has no memory.
 template <typename F>
 auto CatchDnnl(const char* what, F&& f) -> decltype(f()) {
   try {

@@ -1,4 +1,4 @@
-// ONNX's numbers for element types, as attributes give them (Cast's `to`, a window's type).
+// ONNX's numbers for element types, as used in attributes (Cast's `to`, a window's type).
 #ifndef CHAIRLIFT_OPS_ELEMENT_TYPE_H_
 #define CHAIRLIFT_OPS_ELEMENT_TYPE_H_
 
@@ -9,8 +9,8 @@
 
 namespace chairlift {
 
-// The element type that TensorProto.DataType numbers `number`; kUndefined for those that have no
-// tensor here (strings, complex numbers, 8-bit floats).
+// The element type for a TensorProto.DataType number; kUndefined for those without tensors here
+// (strings, complex numbers, 8-bit floats).
 inline DType ElementTypeOfOnnx(int64_t number) {
   constexpr DType kTypes[] = {
       DType::kUndefined, DType::kFloat,   DType::kUInt8,  DType::kInt8,      DType::kUInt16,

@@ -4,8 +4,8 @@
 
 namespace chairlift {
 
-// The larger (smaller) of two; NaN where either is, as numpy's maximum() and minimum(). Of equals
-// the second.
+// The larger (smaller) of two; NaN if either is NaN, as in numpy's maximum() and minimum(). The
+// second if they are equal.
 template <typename T>
 constexpr T Larger(T a, T b) {
   return a > b || a != a ? a : b;

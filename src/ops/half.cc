@@ -1,4 +1,4 @@
-// float16/bfloat16 around operators that compute in float: storage types, converted at the border.
+// float16/bfloat16 for operators that compute in float: storage types, converted before and after.
 #include <algorithm>
 #include <cstddef>
 
@@ -29,7 +29,7 @@ void Narrow(DType to, const float* src, void* dst, int64_t n) {
 
 size_t Aligned(size_t bytes) { return (bytes + 127) / 64 * 64; }
 
-// Scratch: the inner kernel's, then a float copy of every half operand.
+// Scratch memory: the inner kernel's, then a float copy of every 16-bit operand.
 class HalfKernel final : public Kernel {
  public:
   HalfKernel(std::unique_ptr<Kernel> inner, std::span<const TensorDesc> inputs,
@@ -116,7 +116,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileOperator(const OperatorDef& def,
         if (IsHalf(d.dtype)) d.dtype = DType::kFloat;
       }
     }
-    // Constants are widened in the cache, so that packing still happens once.
+    // Constants are widened in the cache, so that they are still packed only once.
     std::vector<Tensor> wide(context.constants.size());
     std::vector<const Tensor*> constants(context.constants.begin(), context.constants.end());
     for (size_t i = 0; i < constants.size(); ++i) {

@@ -16,7 +16,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
 
-// Where the machine itself converts float16. Highway's stand-in elsewhere does not round as the
+// Set if the machine itself converts float16. Highway's emulation elsewhere does not round as the
 // scalar conversion does.
 #define CHAIRLIFT_HAS_F16C (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3)
 

@@ -1,6 +1,5 @@
-// One of several ways in which a family of kernels computes: it accepts a problem, or refuses with
-// a reason (as oneDNN's do). A family's table is what dispatch, its tests and bench/kernels.cc go
-// by.
+// One of several implementations of a family of kernels: it accepts a problem, or refuses it with a
+// reason (as in oneDNN). Dispatch, tests and bench/kernels.cc all use the table of a family.
 #ifndef CHAIRLIFT_OPS_IMPLEMENTATIONS_H_
 #define CHAIRLIFT_OPS_IMPLEMENTATIONS_H_
 
@@ -19,7 +18,7 @@ struct Implementation {
   StatusOr<std::unique_ptr<Kernel>> (*compile)(const Problem&, const CompileContext&);
 };
 
-// The first of the table that accepts. The last refusal where none does.
+// The first entry of the table that accepts. The last refusal if none does.
 template <typename Problem>
 StatusOr<std::unique_ptr<Kernel>> CompileFirst(std::span<const Implementation<Problem>> table,
                                                const Problem& problem,

@@ -20,7 +20,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileFromValues(const CompileContext& contex
       constant = false;
     }
   }
-  // So that factories may index any input that the operator could have.
+  // So that factories may index any input that the operator can have.
   constexpr size_t kMostInputs = 8;
   if (values.size() < kMostInputs) values.resize(kMostInputs);
   if (constant) return make(values);

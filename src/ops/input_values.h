@@ -1,4 +1,4 @@
-// Kernels that need the values of some inputs, not only their shapes, to be made.
+// Kernels that depend on the values of some inputs, not only on their shapes.
 #ifndef CHAIRLIFT_OPS_INPUT_VALUES_H_
 #define CHAIRLIFT_OPS_INPUT_VALUES_H_
 
@@ -12,19 +12,20 @@
 
 namespace chairlift {
 
-// Makes a kernel from values by input index; those not asked for or absent are not present().
+// Makes a kernel from values by input index; inputs that are absent or not requested are not
+// present().
 using ValuesFactory =
     std::function<StatusOr<std::unique_ptr<Kernel>>(const std::vector<Tensor>& values)>;
 
-// `make` runs once, here, where all inputs asked for are constants or absent; else in every Run(),
-// which then allocates. The factory must own what it refers to.
+// `make` runs once, here, if all requested inputs are constants or absent. Otherwise it runs in
+// every Run(), which then allocates. The factory must own what it refers to.
 StatusOr<std::unique_ptr<Kernel>> CompileFromValues(const CompileContext& context,
                                                     std::initializer_list<int> inputs,
                                                     ValuesFactory make);
 
 // The value of a floating-point tensor of one element.
 std::optional<double> ScalarValue(const Tensor& t);
-// Element 0 of an int32 or int64 tensor, or the fallback where the tensor is not present().
+// Element 0 of an int32 or int64 tensor, or the fallback if the tensor is not present().
 int64_t ScalarOr(const Tensor& t, int64_t fallback);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// What compiled kernels hold, so that whoever keeps them can bound it.
+// The memory of compiled kernels, so that it can be bounded.
 #ifndef CHAIRLIFT_OPS_KERNEL_MEMORY_H_
 #define CHAIRLIFT_OPS_KERNEL_MEMORY_H_
 
@@ -6,12 +6,12 @@
 
 namespace chairlift {
 
-// A thread compiles one kernel at a time. What a kernel keeps that grows with its shapes, or is
+// A thread compiles one kernel at a time. Memory that a kernel keeps, if it grows with shapes or is
 // large, is added while it is compiled.
 class KernelMemory {
  public:
   static void Add(int64_t bytes) { added_ += bytes; }
-  // All that this thread ever added.
+  // The total that this thread has added.
   static int64_t Added() { return added_; }
 
  private:

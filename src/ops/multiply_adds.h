@@ -1,4 +1,4 @@
-// How many multiply-adds products and convolutions take, for OperatorDef::multiply_adds.
+// The number of multiply-adds of products and convolutions, for OperatorDef::multiply_adds.
 #ifndef CHAIRLIFT_OPS_MULTIPLY_ADDS_H_
 #define CHAIRLIFT_OPS_MULTIPLY_ADDS_H_
 
@@ -8,13 +8,13 @@
 
 namespace chairlift {
 
-// Of a product whose rows of A have `k` elements.
+// For a product whose rows of A have `k` elements.
 inline double ProductMultiplyAdds(const TensorDesc& y, int64_t k) {
   return static_cast<double>(y.size()) * static_cast<double>(k);
 }
 
-// Of a convolution: each element of `one` (the output; where the convolution is transposed, the
-// input) meets W's elements, but for the axis 0 that it has in common with them.
+// For a convolution: each element of `one` (the output; the input if the convolution is transposed)
+// is multiplied with W's elements, without the common axis 0.
 inline double ConvolutionMultiplyAdds(const TensorDesc& one, const TensorDesc& w) {
   return static_cast<double>(one.size()) *
          static_cast<double>(w.shape.NumElements(1, w.shape.rank()));

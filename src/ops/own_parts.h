@@ -1,5 +1,5 @@
-// Parts of a job that comes again and again, each worker its own where it can: its caches may still
-// hold what that part reads.
+// Parts of a recurring job, where each worker takes its own part if possible: its caches may still
+// hold the data of that part.
 #ifndef CHAIRLIFT_OPS_OWN_PARTS_H_
 #define CHAIRLIFT_OPS_OWN_PARTS_H_
 
@@ -11,13 +11,13 @@
 
 namespace chairlift {
 
-// Made for one Team::For(), whose body calls Take() once for each part: a team gives parts to
-// whoever comes next, so that who comes late loses its part only when another has nothing else.
+// Made for one Team::For(), whose body calls Take() once per part. A team gives parts to the next
+// free worker, so a late worker loses its own part only when another worker has nothing else to do.
 class OwnParts {
  public:
   explicit OwnParts(int parts) : parts_(parts) { assert(parts <= Team::kMaxWorkers); }
 
-  // The part of the worker's number, if it is free, else the next one after it that is.
+  // The part with the worker's number if it is free, else the next free one after it.
   int Take(int worker) {
     int part = worker % parts_;
     while (taken_[part].exchange(true, std::memory_order_relaxed)) {

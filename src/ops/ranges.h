@@ -1,4 +1,4 @@
-// Sharing a loop among the team.
+// Distributes a loop over the team.
 #ifndef CHAIRLIFT_OPS_RANGES_H_
 #define CHAIRLIFT_OPS_RANGES_H_
 
@@ -9,9 +9,9 @@
 
 namespace chairlift {
 
-// Runs body(first, last) for ranges that together make [0, count): one range where the whole loop
-// is of less than `share_from` in `size` (elements or bytes, whatever its time goes by), else some
-// for each worker. Not called at all where count is 0.
+// Runs body(first, last) for ranges that cover [0, count). There is one range if the whole loop has
+// less than `share_from` in `size` (elements or bytes, whichever determines its time), else several
+// per worker. Not called if count is 0.
 template <typename Body>
 void ForRanges(Team& team, int64_t count, int64_t size, int64_t share_from, const Body& body) {
   constexpr int64_t kRangesPerWorker = 4;

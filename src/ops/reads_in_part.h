@@ -1,4 +1,4 @@
-// Kernels of which data decide how much of their inputs they read.
+// Kernels that read a data-dependent part of their inputs.
 #ifndef CHAIRLIFT_OPS_READS_IN_PART_H_
 #define CHAIRLIFT_OPS_READS_IN_PART_H_
 
@@ -6,7 +6,7 @@
 
 namespace chairlift {
 
-// Implemented by such a Kernel, on the CPU, for profiles.
+// Implemented by such CPU kernels, for profiles.
 class ReadsInPart {
  public:
   virtual ~ReadsInPart() = default;

@@ -1,5 +1,5 @@
-// float32 vector functions that the Highway kernels share: partial loads and stores, and the
-// transcendental functions. Include inside a foreach_target build, after hwy/highway.h.
+// float32 vector functions for Highway kernels: partial loads and stores, and transcendental
+// functions. Include inside a foreach_target build, after hwy/highway.h.
 #if defined(CHAIRLIFT_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_SIMD_MATH_INL_H_
 #undef CHAIRLIFT_OPS_SIMD_MATH_INL_H_
@@ -15,8 +15,8 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
-// Whether Min and Max are the processor's own, which give the second operand where either is NaN;
-// those of scalars, and of vectors that the compiler emulates, do not.
+// Whether Min and Max are the processor's own instructions, which return the second operand if
+// either is NaN. Those of scalars, and of vectors that the compiler emulates, do not.
 #undef CHAIRLIFT_X86_EXTREMA
 #define CHAIRLIFT_X86_EXTREMA (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128)
 
@@ -28,7 +28,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<FloatTag>;
 
-// The first n < Lanes floats at p, zeros after; reads nothing past them.
+// The first n < Lanes floats at p, followed by zeros; reads nothing past them.
 HWY_INLINE FloatVec LoadPart(FloatTag d, const float* p, size_t n) {
 #if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2
   HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())] = {};
@@ -49,14 +49,14 @@ HWY_INLINE void StorePart(FloatVec v, FloatTag d, float* p, size_t n) {
 #endif
 }
 
-// The lanes before the count-th: none of them below 0, all of them beyond the last.
+// The lanes before the count-th: none if it is negative, all if it is past the last.
 HWY_INLINE auto LanesBefore(int64_t count) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   return hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(count, 0, lanes)));
 }
 
-// Lane by lane through `f`, for what is rare.
+// Applies `f` lane by lane, for rare cases.
 template <typename F>
 HWY_NOINLINE FloatVec PerLane(FloatTag d, FloatVec x, F f) {
   HWY_ALIGN float lanes[hn::MaxLanes(FloatTag())];
@@ -65,8 +65,8 @@ HWY_NOINLINE FloatVec PerLane(FloatTag d, FloatVec x, F f) {
   return hn::Load(d, lanes);
 }
 
-// x held to at most / at least a limit; NaN stays NaN, which Min and Max do not promise. On x86
-// they answer their second operand where either is NaN.
+// x limited from above / below; NaN stays NaN, which Min and Max do not guarantee. On x86 they
+// return their second operand if either is NaN.
 template <class V>
 HWY_INLINE V AtMost(V x, V limit) {
 #if CHAIRLIFT_X86_EXTREMA
@@ -84,7 +84,7 @@ HWY_INLINE V AtLeast(V x, V limit) {
 #endif
 }
 
-// The larger (smaller) of two; NaN where either is.
+// The larger (smaller) of two; NaN if either is NaN.
 template <class V>
 HWY_INLINE V Larger(V a, V b) {
 #if CHAIRLIFT_X86_EXTREMA
@@ -102,9 +102,9 @@ HWY_INLINE V Smaller(V a, V b) {
 #endif
 }
 
-// exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp; 0 below -87.33 (what
-// would be subnormal), infinity above 88.72. The polynomial is XNNPACK's minimax fit of degree 5.
-// Of x in that range alone:
+// exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp; 0 below -87.33 (where
+// the result would be subnormal), infinity above 88.72. The polynomial is XNNPACK's minimax fit of
+// degree 5. This one is only for x in that range:
 HWY_INLINE FloatVec VExpInRange(FloatTag d, FloatVec x) {
   const hn::RebindToUnsigned<FloatTag> du;
   // Adding 1.5 * 2^23 leaves n in the low bits of the mantissa.
@@ -137,7 +137,7 @@ HWY_INLINE FloatVec VLog(FloatTag d, FloatVec x) {
   return hn::IfThenElse(hn::Ge(x, zero), y, hn::NaN(d));
 }
 
-// log(1 + x) for x in [0, 1], the rounding of 1 + x made good.
+// log(1 + x) for x in [0, 1], compensating for the rounding of 1 + x.
 HWY_INLINE FloatVec VLog1pUnit(FloatTag d, FloatVec x) {
   const auto one = hn::Set(d, 1.0f);
   const auto u = hn::Add(one, x);
@@ -145,7 +145,7 @@ HWY_INLINE FloatVec VLog1pUnit(FloatTag d, FloatVec x) {
   return hn::Add(hn::Log(d, u), hn::Div(lost, u));
 }
 
-// Highway's reduction loses accuracy past 39000; the C library takes over there.
+// Highway's range reduction loses accuracy past 39000; the C library is used there.
 HWY_INLINE FloatVec VSin(FloatTag d, FloatVec x) {
   if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(hn::Abs(x), hn::Set(d, 39000.0f))))) {
     return PerLane(d, x, [](float v) { return std::sin(v); });

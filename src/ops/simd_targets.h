@@ -1,7 +1,6 @@
-// Which instruction sets the Highway kernels are compiled for. Include before hwy/highway.h in
-// every
-// *_simd.cc: one build each for the baseline, AVX2 and AVX-512 (and whatever other architectures
-// have), not for the steps between them.
+// The instruction sets that the Highway kernels are compiled for. Include before hwy/highway.h in
+// every *_simd.cc. There is one build each for the baseline, AVX2 and AVX-512 (and those of other
+// architectures), not for the steps between them.
 #ifndef CHAIRLIFT_OPS_SIMD_TARGETS_H_
 #define CHAIRLIFT_OPS_SIMD_TARGETS_H_
 
@@ -11,7 +10,7 @@
 
 namespace chairlift {
 
-// Holds Highway's dynamic dispatch to ActiveCpuIsa(). Called once, before any kernel is looked up.
+// Limits Highway's dynamic dispatch to ActiveCpuIsa(). Called once, before any kernel is looked up.
 void RestrictSimdTargets();
 
 }  // namespace chairlift

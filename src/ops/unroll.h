@@ -1,4 +1,4 @@
-// CHAIRLIFT_UNROLL before a short loop whose bound is known: all of it is written out.
+// CHAIRLIFT_UNROLL before a short loop with a known bound unrolls it completely.
 #ifndef CHAIRLIFT_OPS_UNROLL_H_
 #define CHAIRLIFT_OPS_UNROLL_H_
 

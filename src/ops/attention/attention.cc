@@ -1,15 +1,17 @@
-// chairlift::Attention(q, k, v, mask?) -> y: softmax(scale·q·kᵀ + mask)·v of every head of every
+// chairlift::Attention(q, k, v, mask?) -> y: softmax(scale·q·kᵀ + mask)·v for every head of every
 // sequence.
 //
-// Operands of rank 4 whose axes may come in any order: attribute `q_axes` says where batch, head,
-// query and column of [batch, heads, queries, columns] lie in q; k_axes (keys for queries), v_axes
-// and y_axes likewise; [0, 1, 2, 3] where absent. k and v may have fewer heads than q, a divisor.
-// mask is float32 and broadcasts to [batch, heads, queries, keys] in this order. Attributes: scale
-// (1); causal (0): 1 where query i sees keys 0 to i alone, 2 where it sees keys − queries more, so
-// that the last sees all; softcap (0: none) holds scores by a tanh; zeros_for_none (0): not 0 where
-// a query whose scores are all −∞ gets zeros instead of NaN; distances (0): not 0 where the mask is
-// [heads, 2·n − 1], and entry n − 1 + j − i of a head is added to the score of its query i and key
-// j, both below n.
+// Operands have rank 4 and axes in any order. Attribute `q_axes` gives the positions in q of batch,
+// head, query and column of [batch, heads, queries, columns]; k_axes (keys for queries), v_axes and
+// y_axes likewise; default [0, 1, 2, 3]. k and v may have fewer heads than q: a divisor. mask is
+// float32 and broadcasts to [batch, heads, queries, keys] in this order. Attributes:
+//   - scale (1);
+//   - causal (0): 1 if query i attends to keys 0 to i only, 2 if it attends to keys − queries more,
+//     so that the last query attends to all;
+//   - softcap (0: none): limits scores by a tanh;
+//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN;
+//   - distances (0): not 0 if the mask is [heads, 2·n − 1]. Entry n − 1 + j − i of a head is then
+//     added to the score of its query i and key j, both below n.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -98,7 +100,7 @@ Status InferAttention(InferContext& context) {
   return absl::OkStatus();
 }
 
-// How far apart neighbours along each of batch, head, row and column lie.
+// Strides along batch, head, row and column.
 
 Strides StridesOf(const Shape& shape, const Axes& axes) {
   Strides strides{};
@@ -223,7 +225,7 @@ class Attention final : public Kernel {
   AttentionHeads all_;
 };
 
-// Scores, and values weighed by them; of causal ones, the half that nobody sees too.
+// Scores, and weighted values. If causal, the masked half counts too.
 double AttentionMultiplyAdds(const Attributes& attributes, std::span<const TensorDesc> in,
                              std::span<const TensorDesc>) {
   const auto k = ReadAxes(attributes, "k_axes"), v = ReadAxes(attributes, "v_axes");

@@ -19,7 +19,8 @@ void AttentionHeads::Run(Team& team, void* scratch,
   const double work = static_cast<double>(units_) * static_cast<double>(most_.queries) *
                       static_cast<double>(most_.keys) *
                       static_cast<double>(most_.head_size + most_.value_size);
-  // Heads are shared out first; where they are too few to share evenly, each one's queries.
+  // Heads are distributed first. If they are too few to distribute evenly, so are the queries of
+  // each.
   constexpr double kWorthSharing = 2e5;
   const bool uneven = units_ % width != 0 && units_ <= 4 * width;
   const bool cut = work >= kWorthSharing && uneven && most_.queries >= 32 * width;
@@ -35,7 +36,7 @@ void AttentionHeads::Run(Team& team, void* scratch,
       const int64_t piece = job % pieces;
       const int64_t first = unit.queries * piece / pieces;
       const int64_t last = unit.queries * (piece + 1) / pieces;
-      if (unit.keys == 0) {  // sums of nothing
+      if (unit.keys == 0) {  // empty sums
         for (int64_t query = first; query < last; ++query) {
           std::fill_n(unit.out + query * unit.out_row, unit.value_size, 0.0f);
         }

@@ -1,4 +1,4 @@
-// Attention of many heads, shared among a team.
+// Attention of many heads, distributed over a team.
 #ifndef CHAIRLIFT_OPS_ATTENTION_ATTENTION_HEADS_H_
 #define CHAIRLIFT_OPS_ATTENTION_ATTENTION_HEADS_H_
 
@@ -13,16 +13,17 @@
 
 namespace chairlift {
 
-// Thread-safe: Run() may be called at once with other scratch.
+// Thread-safe: Run() may be called concurrently with separate scratch memory.
 class AttentionHeads {
  public:
   AttentionHeads() = default;
-  // `units` heads in all, none larger than `most` in any of its sizes; up to `width` workers.
+  // `units` heads in total, none larger than `most` in any of its sizes; up to `width` workers.
   AttentionHeads(const AttentionHead& most, int64_t units, int width)
       : most_(most), units_(units), width_(width) {}
 
   size_t scratch_bytes() const { return static_cast<size_t>(width_) * SlotBytes(); }
-  // `head(unit)` says what each is. Calls come from several threads. `scratch` is 64-byte aligned.
+  // `head(unit)` describes each one; it is called from several threads. `scratch` is 64-byte
+  // aligned.
   void Run(Team& team, void* scratch, absl::FunctionRef<AttentionHead(int64_t unit)> head) const;
 
  private:
@@ -37,14 +38,14 @@ class AttentionHeads {
 // A node chairlift::Attention bound to shapes.
 struct AttentionShapes {
   enum Place { kBatch, kHead, kRow, kColumn };
-  using Strides = std::array<int64_t, 4>;  // by place, in elements
+  using Strides = std::array<int64_t, 4>;  // by axis, in elements
 
   int64_t batch = 0, heads = 0;
-  int64_t sharing = 1;               // heads of queries to one of keys
-  AttentionHead head;                // of every head: without addresses
-  std::array<Strides, 4> strides{};  // of q, k, v and y
+  int64_t sharing = 1;               // query heads per key head
+  AttentionHead head;                // common to all heads, without addresses
+  std::array<Strides, 4> strides{};  // for q, k, v and y
   Strides mask{};
-  int64_t first = 0;  // of a mask by distance: where 0 is
+  int64_t first = 0;  // of a mask by distance: the index of distance 0
 };
 StatusOr<AttentionShapes> AttentionShapesOf(const CompileContext& context);
 

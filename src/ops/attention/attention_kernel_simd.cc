@@ -21,12 +21,12 @@
 namespace chairlift {
 namespace {
 
-// Rows of scores do not fall into one cache set.
+// Avoids that rows of scores share a cache set.
 constexpr int64_t kScoreStride = kAttentionBlock + 16;
 constexpr int64_t kMostRows = 16;
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-// Of scaled queries.
+// For scaled queries.
 int64_t QueryStride(int64_t head_size) { return RoundUp(head_size, 16) + 16; }
 
 }  // namespace
@@ -57,7 +57,7 @@ void Cap(float cap, int64_t columns, float* scores) {
   }
 }
 
-// Hides those of keys [key, key + keys) that `query` does not see.
+// Hides those of keys [key, key + keys) that `query` does not attend to.
 void Hide(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   const int64_t first = std::clamp<int64_t>(query + head.first_seen - key, 0, keys);
@@ -101,7 +101,7 @@ void QueryTile(const AttentionHead& head, int64_t first, int rows, const float* 
   float* out = head.out + first * head.out_row;
   const PanelFunction run = kPanelTable[rows - 1];
   RowState states[kMaxRows];
-  // Blocks that no query of the tile sees are passed over.
+  // Blocks to which no query of the tile attends are skipped.
   const int64_t seen_from = std::clamp<int64_t>(first + head.first_seen, 0, head.keys);
   const int64_t seen_to = std::clamp<int64_t>(first + rows + head.last_seen, 0, head.keys);
   const int64_t first_block = seen_from / kAttentionBlock * kAttentionBlock;

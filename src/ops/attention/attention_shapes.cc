@@ -5,7 +5,7 @@
 namespace chairlift {
 namespace {
 
-// An operand as [batch, heads, rows, columns], whichever of the two forms it has.
+// An operand as [batch, heads, rows, columns], from either of its two forms.
 struct Operand {
   int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   HeadStrides strides;

@@ -1,10 +1,10 @@
 // chairlift::GrowCache(past, added, lengths, total) -> present: keys or values of earlier tokens,
-// and behind them those of new ones.
+// followed by those of new ones.
 //
-// past is [batch, heads, P, columns], added [batch, heads, S, columns], present
-// [batch, heads, P + S, columns]. `lengths`, [batch] or [batch, 1] of int32, has P + S − 1 for
-// every row, and `total`, of one element, P + S: com.microsoft.GroupQueryAttention is given them by
-// the file, and means other places where they differ.
+// past is [batch, heads, P, columns], added [batch, heads, S, columns], present [batch, heads, P +
+// S, columns]. `lengths`, int32 [batch] or [batch, 1], is P + S − 1 in every row, and `total`, of
+// one element, P + S. They are inputs of com.microsoft.GroupQueryAttention, where other values
+// would mean other positions.
 #include <algorithm>
 #include <cstring>
 #include <limits>

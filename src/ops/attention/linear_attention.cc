@@ -1,17 +1,17 @@
-// LinearAttention(query, key, value, past_state?, decay?, beta?) -> (output, present_state), of
-// ONNX from opset 27 on.
+// LinearAttention(query, key, value, past_state?, decay?, beta?) -> (output, present_state), in
+// ONNX since opset 27.
 //
-// query is [batch, length, q_heads·d_k], key [batch, length, kv_heads·d_k], value
-// [batch, length, kv_heads·d_v], states are [batch, kv_heads, d_k, d_v]. With S the state of a head
-// of keys, token by token:
-//   S ← exp(decay) · S                      in "gated" and "gated_delta"; a decay for each head, or
-//                                           for each row of S
-//   v ← beta · (v − Sᵀ·k)                   in "delta" and "gated_delta"; a beta for each head, or
+// query is [batch, length, q_heads·d_k], key [batch, length, kv_heads·d_k], value [batch, length,
+// kv_heads·d_v], states are [batch, kv_heads, d_k, d_v]. With S the state of a key head, token by
+// token:
+//   S ← exp(decay) · S                      in "gated" and "gated_delta"; one decay per head, or
+//                                           per row of S
+//   v ← beta · (v − Sᵀ·k)                   in "delta" and "gated_delta"; one beta per head, or
 //                                           for all
 //   S ← S + k ⊗ v
 //   output ← scale · Sᵀ·query               for each of the q_heads / kv_heads queries of S
 //
-// The attribute chunk_size has no effect on the result; nothing here goes by it.
+// The attribute chunk_size does not affect the result and is ignored.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,8 +28,8 @@ namespace {
 constexpr int kPast = 3, kDecay = 4, kBeta = 5;
 
 struct Rule {
-  bool gated = false;  // takes decay
-  bool delta = false;  // takes beta
+  bool gated = false;  // has a decay
+  bool delta = false;  // has a beta
 
   static StatusOr<Rule> Of(const Attributes& attributes) {
     const std::string name = attributes.String("update_rule", "gated_delta");
@@ -78,7 +78,7 @@ Status CheckInputs(const InferContext& context) {
   return absl::OkStatus();
 }
 
-// The columns of one head of input i.
+// The columns per head of input i.
 StatusOr<Dim> HeadColumns(const InferContext& context, int i, int64_t heads) {
   const SymbolicShape& shape = context.shape(i);
   if (!shape.has_rank() || !shape[2].known()) return Dim::Unknown();
@@ -133,7 +133,7 @@ struct Sizes {
     s.length = q[1];
     s.d_k = q[2] / s.heads.q;
     s.d_v = v[2] / s.heads.kv;
-    // A worker computes in one even where nobody reads present_state.
+    // A worker needs one for its computation even if nothing reads present_state.
     CHAIRLIFT_RETURN_IF_ERROR(
         Shape({s.batch, s.heads.kv, s.d_k, s.d_v}).Checked(sizeof(float)).status());
     const auto check = [&](int i, const Shape& wanted) -> Status {
@@ -176,7 +176,7 @@ class LinearAttention final : public Kernel {
 
   Status Run(const KernelArgs& args) const override {
     const int64_t units = sizes_.units();
-    // Heads without columns may be more than anybody could count.
+    // Without columns, the number of heads is not bounded by memory.
     if (sizes_.d_v == 0 || (sizes_.d_k == 0 && sizes_.length == 0)) return absl::OkStatus();
     const double work = static_cast<double>(units) * static_cast<double>(sizes_.length) *
                         static_cast<double>(sizes_.state());
@@ -203,7 +203,7 @@ class LinearAttention final : public Kernel {
     return static_cast<const float*>(args.inputs[static_cast<size_t>(i)]);
   }
 
-  // One head of keys of one sample. room: its state, then one value.
+  // One key head of one sample. room: its state, then one value.
   void RunUnit(const KernelArgs& args, int64_t unit, float* room) const {
     const int64_t b = unit / sizes_.heads.kv, head = unit % sizes_.heads.kv;
     const int64_t count = sizes_.state();
@@ -240,7 +240,7 @@ class LinearAttention final : public Kernel {
     }
   }
 
-  // decay: of one token.
+  // decay: for one token.
   void Decay(const float* decay, int64_t head, float* state) const {
     const bool by_head = sizes_.decays == sizes_.heads.kv;
     const float of_head = by_head ? std::exp(decay[head]) : 0.0f;

@@ -1,7 +1,7 @@
-// The softmax of a row of scores in blocks of keys: the running maximum and sum are corrected when
-// a later block raises the maximum (attention_kernel.h has the sources). Kernels that share it, and
-// add up the products in one order, give a query the same answer to the last bit. Included once per
-// instruction set from *_simd.cc files.
+// The softmax of a row of scores in blocks of keys. When a later block raises the maximum, the
+// running maximum and sum are corrected (sources in attention_kernel.h). Kernels that use this, and
+// add products in the same order, give bit-identical answers. Included once per instruction set
+// from *_simd.cc files.
 #if defined(CHAIRLIFT_OPS_ATTENTION_ONLINE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_ATTENTION_ONLINE_SOFTMAX_INL_H_
 #undef CHAIRLIFT_OPS_ATTENTION_ONLINE_SOFTMAX_INL_H_
@@ -21,14 +21,14 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Of one query, over the blocks so far.
+// State of one query over the blocks so far.
 struct RowState {
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0.0f;
 };
 
-// Scores of a block, `columns` of them, a multiple of a vector, become their exponentials over the
-// running maximum. Returns by how much what was summed before shrinks.
+// Replaces the scores of a block by their exponentials relative to the running maximum. `columns`
+// is a multiple of a vector. Returns the factor by which earlier sums shrink.
 HWY_INLINE float Exponentials(float* scores, int64_t columns, RowState& state) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -36,7 +36,7 @@ HWY_INLINE float Exponentials(float* scores, int64_t columns, RowState& state) {
   for (int64_t i = 0; i < columns; i += lanes) most = hn::Max(most, hn::LoadU(d, scores + i));
   const float max = hn::GetLane(hn::MaxOfLanes(d, most));
   if (max == -std::numeric_limits<float>::infinity()) {
-    std::fill_n(scores, columns, 0.0f);  // nothing seen yet
+    std::fill_n(scores, columns, 0.0f);  // no key so far
     return 1.0f;
   }
   const FloatVec shift = hn::Set(d, max);

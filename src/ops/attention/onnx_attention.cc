@@ -1,10 +1,10 @@
 // Attention(q, k, v, mask?, past_key?, past_value?, nonpad_kv_seqlen?)
-//     -> (y, present_key?, present_value?, qk_matmul_output?), as ONNX has it from opset 23 on.
+//     -> (y, present_key?, present_value?, qk_matmul_output?), in ONNX since opset 23.
 //
-// q is [batch, heads, queries, columns] or [batch, queries, heads·columns], k and v likewise, with
-// as many heads or a divisor of them. Past and new keys lie one after the other in the present
-// ones. A mask with fewer columns than there are keys hides the others. A query that sees no key
-// gets zeros.
+// q is [batch, heads, queries, columns] or [batch, queries, heads·columns]; k and v likewise, with
+// as many heads or a divisor of them. The present keys are the past ones followed by the new ones.
+// A mask with fewer columns than keys hides the other keys. A query that attends to no key gets
+// zeros.
 //
 // Computed in blocks of keys (attention_kernel.h), or by the formula: AttentionImplementations().
 #include <algorithm>
@@ -127,9 +127,9 @@ Status InferOnnxAttention(InferContext& context) {
   return absl::OkStatus();
 }
 
-// --- Scores as the formula has them --------------------------------------------------------------
+// --- Scores by the formula -----------------------------------------------------------------------
 
-// What one query's scores go through; T is the type of all tensors.
+// The processing of one query's scores; T is the type of all tensors.
 template <typename T>
 struct Formula {
   AttentionSizes sizes;
@@ -141,9 +141,9 @@ struct Formula {
   const T* mask;  // of this query, or null
   int64_t mask_column;
   int64_t masked_from;            // keys from here on are hidden
-  int64_t first_seen, last_seen;  // the keys that it sees
+  int64_t first_seen, last_seen;  // the keys that it attends to
 
-  // scores: [total]. What qk_matmul_output has of it goes to `out`, unless that is null.
+  // scores: [total]. Writes the values for qk_matmul_output to `out`, unless that is null.
   void Weights(double* scores, T* out) const {
     const auto give = [&](int64_t mode) {
       if (out == nullptr || mode != output_mode) return;
@@ -250,12 +250,12 @@ class OnnxAttention final : public Kernel {
   }
 
  private:
-  // An operand of keys or values, past ones included.
+  // An operand of keys or values, including past ones.
   struct Keys {
     const T* data = nullptr;
     HeadStrides strides;
   };
-  // What the operands of one run are.
+  // The operands of one run.
   struct Bound {
     std::byte* work = nullptr;
     Keys k, v;
@@ -285,8 +285,8 @@ class OnnxAttention final : public Kernel {
     return static_cast<const int64_t*>(args.inputs[6]);
   }
 
-  // Past and new ones as [batch, heads, total, columns]: in the output, or, where nobody reads
-  // that, in `room`. Without either, the input as it is.
+  // Past and new ones as [batch, heads, total, columns]: in the output or, if nothing reads that,
+  // in `room`. Without past and output: the input itself.
   Keys Present(const KernelArgs& args, size_t input, size_t past_input, const HeadStrides& strides,
                int64_t columns, std::byte* room) const {
     const auto* fresh = static_cast<const T*>(args.inputs[input]);
@@ -308,7 +308,7 @@ class OnnxAttention final : public Kernel {
     return {out, {sizes_.kv_heads * sizes_.total * columns, sizes_.total * columns, columns}};
   }
 
-  // What is added to scores; null for nothing.
+  // The value added to scores; null: nothing.
   const T* Mask(const KernelArgs& args, std::byte* room) const {
     if (args.inputs.size() < 4 || args.inputs[3] == nullptr) return nullptr;
     if (!bool_mask_) return static_cast<const T*>(args.inputs[3]);
@@ -320,7 +320,7 @@ class OnnxAttention final : public Kernel {
     return added;
   }
 
-  // The keys from first to last, relative to a query's place in q, that it sees.
+  // The keys that a query attends to, from first to last, relative to its position in q.
   std::pair<int64_t, int64_t> Seen(const KernelArgs& args, int64_t b) const {
     const int64_t offset = nonpad_ ? Lengths(args)[b] - sizes_.queries : sizes_.past;
     constexpr int64_t kAll = AttentionHead::kUnbounded;
@@ -329,7 +329,7 @@ class OnnxAttention final : public Kernel {
     if (causal_) last = std::min(last, offset);
     return {first, last};
   }
-  // How many keys there are before those that nobody sees.
+  // The number of keys before those that no query attends to.
   int64_t KeysOf(const KernelArgs& args, int64_t b) const {
     return std::min(sizes_.mask_columns, nonpad_ ? Lengths(args)[b] : sizes_.total);
   }
@@ -392,7 +392,7 @@ class OnnxAttention final : public Kernel {
     for (int64_t c = 0; c < sizes_.value_size; ++c) {
       double sum = 0;
       for (int64_t j = 0; j < sizes_.total; ++j) {
-        // What is hidden may be anything, infinities included.
+        // Hidden values may be anything, including infinities.
         if (scores[j] != 0) sum += scores[j] * static_cast<double>(v[j * bound.v.strides.row + c]);
       }
       y[c] = static_cast<T>(sum);
@@ -433,7 +433,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileOnnxAttention(const CompileContext& con
   return CompileFirst(AttentionImplementations(), sizes, context);
 }
 
-// Requests one by one; a mask of rank 4 may have an entry for each.
+// Requests are independent; a mask of rank 4 may have an entry for each.
 StatusOr<AxisMap> AxesOfOnnxAttention(const InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, (FirstAxis<0, 1, 2, 4, 5, 6>(context)));
   if (context.has_input(3)) {

@@ -1,4 +1,4 @@
-// Attention, and what stands beside it in decoders.
+// Attention, and related operators of decoders.
 #include "ops/register.h"
 
 #include "ops/attention/attention_operators.h"

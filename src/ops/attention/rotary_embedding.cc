@@ -1,10 +1,10 @@
-// RotaryEmbedding(x, cos, sin): pairs of each head's columns turned by an angle that goes by the
-// token.
+// RotaryEmbedding(x, cos, sin): rotates pairs of each head's columns by an angle that depends on
+// the token.
 //
-// x is [batch, heads, length, head] or [batch, length, heads·head] (attribute num_heads), cos and
-// sin are [batch, length, turned/2] or broadcast to it: what position_ids name in tables is
-// gathered before. The first `rotary_embedding_dim` columns of a head are turned (0: all): column i
-// with column i + turned/2, or, with `interleaved`, 2i with 2i + 1.
+// x is [batch, heads, length, head] or [batch, length, heads·head] (attribute num_heads). cos and
+// sin are [batch, length, rotated/2] or broadcast to it; the table entries for position_ids are
+// gathered before. The first `rotary_embedding_dim` columns of a head are rotated (0: all): column
+// i with column i + rotated/2, or, with `interleaved`, 2i with 2i + 1.
 #include <algorithm>
 #include <array>
 
@@ -113,12 +113,12 @@ class RotaryEmbedding final : public Kernel {
 
   int64_t batch_ = 0, length_ = 0, heads_ = 0, head_size_ = 0;
   int64_t head_stride_ = 0, row_stride_ = 0;  // elements
-  int64_t half_ = 0;                          // pairs that are turned
+  int64_t half_ = 0;                          // rotated pairs
   std::array<Table, 2> tables_;               // cos, sin
   bool interleaved_ = false;
 };
 
-// Tokens one by one: x is [batch, length, columns] or [batch, heads, length, columns].
+// Tokens are independent: x is [batch, length, columns] or [batch, heads, length, columns].
 StatusOr<AxisMap> AxesOfRotaryEmbedding(const InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
   AxisMap map = MakeAxisMap(context);

@@ -1,6 +1,6 @@
-// TensorScatter(cache, update, write_indices?): each sample's update, written into its own stretch
-// of a cache along `axis`, from write_indices[sample] on (0 where absent). In mode "circular" what
-// would pass the end goes on at the start; in mode "linear" that is an error.
+// TensorScatter(cache, update, write_indices?): writes each sample's update into its part of a
+// cache along `axis`, starting at write_indices[sample] (default 0). In mode "circular" the write
+// wraps at the end; in mode "linear" writing past the end is an error.
 #include <cstring>
 
 #include "ops/attention/attention_operators.h"
@@ -24,9 +24,9 @@ Status InferTensorScatter(InferContext& context) {
 }
 
 struct ScatterSizes {
-  int64_t batch, outer;     // samples, and rows of each before the axis
+  int64_t batch, outer;     // samples, and rows per sample before the axis
   int64_t places, written;  // along the axis, of cache and update
-  int64_t inner;            // bytes to a place
+  int64_t inner;            // bytes per position
 };
 
 StatusOr<ScatterSizes> Measure(const CompileContext& context) {

@@ -1,4 +1,4 @@
-// If, Loop and Scan: their contracts. They have no kernels: the runtime runs their sub-graphs, and
+// Contracts of If, Loop and Scan. They have no kernels: the runtime runs their sub-graphs, and
 // InferShapes (graph/) infers their outputs from the sub-graphs', which operators cannot see.
 #include "ops/register.h"
 
@@ -17,7 +17,7 @@ Status InferNothing(InferContext& context) {
 }  // namespace
 
 void RegisterControl(OperatorRegistry& registry) {
-  // Inputs after those listed in input_types are captures, which come on top of max_inputs, or a
+  // Inputs beyond those in input_types are captures, which are not included in max_inputs, or a
   // loop's state: of any type.
   registry.Add({.name = "If",
                 .max_outputs = OperatorDef::kVariadic,

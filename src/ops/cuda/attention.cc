@@ -1,5 +1,5 @@
-// chairlift::Attention: requests that run alone, and models whose tokens are not packed. (What is
-// packed goes through ragged_attention.cu, which is the fast one.)
+// chairlift::Attention, for requests that run alone and models whose tokens are not packed. (Packed
+// tokens use ragged_attention.cu, which is the fast one.)
 #include "ops/cuda/attention.cuh"
 
 #include <algorithm>

@@ -7,7 +7,7 @@ namespace chairlift::cuda {
 namespace {
 
 constexpr int kWarp = 32, kWarps = 4;
-constexpr int kColumns = kMaxAttentionColumns / kWarp;  // of a lane
+constexpr int kColumns = kMaxAttentionColumns / kWarp;  // per lane
 constexpr unsigned kAll = 0xffffffff;
 
 __device__ float Largest(float x) {

@@ -1,4 +1,4 @@
-// Attention of heads that lie anywhere, with any mask: a warp a query.
+// Attention for heads with arbitrary strides and any mask: one warp per query.
 #ifndef CHAIRLIFT_OPS_CUDA_ATTENTION_CUH_
 #define CHAIRLIFT_OPS_CUDA_ATTENTION_CUH_
 
@@ -10,7 +10,7 @@
 
 namespace chairlift::cuda {
 
-// chairlift::AttentionShapes without what makes it; strides by batch, head, row and column.
+// chairlift::AttentionShapes without its construction; strides by batch, head, row and column.
 struct AttentionCall {
   int64_t batch, heads, sharing, queries, keys, head_size, value_size;
   int64_t q[4], k[4], v[4], y[4], mask[4];
@@ -21,7 +21,7 @@ struct AttentionCall {
 };
 inline constexpr int64_t kMaxAttentionColumns = 512;  // of values
 
-// All of one type, float32 or a half; the mask may be null.
+// All of one type, float32 or a 16-bit float; the mask may be null.
 void LaunchAttention(DType dtype, const AttentionCall& call, const void* q, const void* k,
                      const void* v, const void* mask, void* y, cudaStream_t stream);
 

@@ -1,5 +1,6 @@
-// Convolutions and their transposes: cuDNN's, with bias, residual and activation in one pass after
-// it. Padding that differs at the two ends, and inputs that are scaled, take a copy of the images.
+// Convolutions and their transposes by cuDNN, followed by one pass for bias, residual and
+// activation. Padding that differs between the two ends, and scaled inputs, need a copy of the
+// images.
 #include "ops/cuda/convolution.cuh"
 
 #include <cudnn.h>
@@ -25,8 +26,8 @@ Status CheckedDnn(cudnnStatus_t status, const char* what) {
   return Internal("{}: {}", what, cudnnGetErrorString(status));
 }
 
-// The calling thread's, for a device: handles are no two threads' at once. It goes with the
-// process.
+// The calling thread's handle for a device: a handle may be used by one thread at a time. Lives as
+// long as the process.
 StatusOr<cudnnHandle_t> HandleOf(int device) {
   thread_local std::map<int, cudnnHandle_t> handles;
   cudnnHandle_t& handle = handles[device];
@@ -39,7 +40,7 @@ StatusOr<cudnnHandle_t> HandleOf(int device) {
 
 std::vector<int> Ints(std::initializer_list<int64_t> first, const std::vector<int64_t>& rest) {
   std::vector<int> all(first.begin(), first.end());
-  // cuDNN wants two spatial axes at least.
+  // cuDNN needs at least two spatial axes.
   if (rest.size() == 1) all.push_back(1);
   all.insert(all.end(), rest.begin(), rest.end());
   return all;
@@ -95,8 +96,8 @@ class ConvolutionKernel final : public Kernel {
   cudnnConvolutionFwdAlgo_t forward_ = {};
   cudnnConvolutionBwdDataAlgo_t backward_ = {};
   size_t workspace_ = 0;
-  // The images that cuDNN reads, or transposed writes, in scratch; where there are none, the
-  // operands themselves.
+  // The images that cuDNN reads (transposed: writes) are copies in scratch; if false, the operands
+  // themselves.
   bool moves_ = false;
   ImageMove move_ = {};
   std::vector<int64_t> moved_;  // their spatial dimensions
@@ -109,7 +110,7 @@ cudnnDataType_t TypeOf(DType dtype) {
   return dtype == DType::kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 
-// Of the spatial axes, the last of three.
+// The last of three spatial axes.
 void Spread(const std::vector<int64_t>& from, int64_t missing, int64_t* to) {
   std::fill_n(to, 3, missing);
   std::copy(from.begin(), from.end(), to + 3 - from.size());

@@ -1,4 +1,4 @@
-// What lies around a convolution on the device.
+// The steps around a convolution on the device.
 #ifndef CHAIRLIFT_OPS_CUDA_CONVOLUTION_CUH_
 #define CHAIRLIFT_OPS_CUDA_CONVOLUTION_CUH_
 
@@ -11,14 +11,14 @@
 
 namespace chairlift::cuda {
 
-// Images of up to three spatial axes, the missing ones first and of 1.
+// Images with up to three spatial axes; missing ones come first and are 1.
 struct ImageMove {
   int64_t batch, channels;
   int64_t in[3], out[3];
-  int64_t begin[3];  // out[i] is in[i − begin], zero where there is none
+  int64_t begin[3];  // out[i] is in[i − begin], or zero outside
   bool scale_per_image;
 };
-// out = in moved, times scale[channel] or scale[image, channel] where it is not null.
+// out = in moved, times scale[channel] or scale[image, channel] if not null.
 void LaunchMoveImages(DType dtype, const ImageMove& move, const void* in, const void* scale,
                       void* out, cudaStream_t stream);
 

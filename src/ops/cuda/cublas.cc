@@ -15,7 +15,8 @@ namespace {
 
 constexpr uint64_t kMostWorkspace = uint64_t{32} << 20;  // bytes
 constexpr size_t kWorkspaceAlignment = 256;              // bytes
-constexpr size_t kScratchAlignment = 64;                 // bytes, what the caller gives
+constexpr size_t kScratchAlignment = 64;                 // bytes, of the scratch memory from the
+                                                         // caller
 constexpr uint32_t kVectorAlignment = 16;                // bytes
 
 Status Blas(cublasStatus_t status, const char* what) {
@@ -23,7 +24,7 @@ Status Blas(cublasStatus_t status, const char* what) {
   return Internal("cuBLASLt: {}: {}", what, cublasLtGetStatusString(status));
 }
 
-// One a device, never destroyed: at the program's end CUDA may be gone before. Thread-safe.
+// One per device, never destroyed: when the program ends, CUDA may already be gone. Thread-safe.
 StatusOr<cublasLtHandle_t> HandleOf(int device) {
   static std::mutex& mutex = *new std::mutex();
   static auto& handles = *new std::map<int, cublasLtHandle_t>();
@@ -59,7 +60,7 @@ Status Set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attrib
               "an attribute of a matrix");
 }
 
-// A row-major matrix [rows, columns] is one of columns × rows that lies column by column.
+// A row-major matrix [rows, columns] is a column-major matrix of columns × rows.
 Status Lay(cublasLtMatrixLayout_t layout, cudaDataType_t type, int64_t rows, int64_t columns,
            int64_t row_stride, int64_t batches, int64_t batch_stride) {
   CHAIRLIFT_RETURN_IF_ERROR(
@@ -97,7 +98,7 @@ Status CublasProduct::Describe(const MatrixProduct& product, cublasComputeType_t
 
 Status CublasProduct::Choose(Plan& plan, uint32_t alignment, cublasLtMatmulAlgo_t& algorithm,
                              size_t& workspace) {
-  // No address is known yet: one that is aligned so far and no further stands for the bias.
+  // No address is known yet: a pointer with exactly this alignment stands for the bias.
   const void* const bias = reinterpret_cast<const void*>(  // NOLINT(performance-no-int-to-ptr)
       uintptr_t{0x10000} + alignment);
   cublasLtMatmulDescOpaque_t description;
@@ -109,7 +110,7 @@ Status CublasProduct::Choose(Plan& plan, uint32_t alignment, cublasLtMatmulAlgo_
                 "a preference");
   };
   CHAIRLIFT_RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace));
-  // Parts of a sum that is split are added before they are rounded.
+  // Parts of a split sum are added before they are rounded.
   CHAIRLIFT_RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                    static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
   for (const auto attribute :
@@ -140,7 +141,7 @@ StatusOr<CublasProduct> CublasProduct::Create(const CudaDevice& device,
       device.index(), device.tf32(), p.dtype, p.result, p.batches, p.m, p.n, p.k, p.transpose_a,
       p.transpose_b, p.a_row_stride, p.b_row_stride, p.c_row_stride, p.a_batch_stride,
       p.b_batch_stride, p.c_batch_stride, p.alpha, p.beta, p.has_bias, p.relu);
-  constexpr size_t kMostKept = 4096;  // then all are forgotten
+  constexpr size_t kMostKept = 4096;  // beyond this, all are dropped
   static std::mutex mutex;
   static auto& kept = *new std::map<decltype(key), std::shared_ptr<const Plan>>;
   {

@@ -1,4 +1,4 @@
-// One batched matrix product of fixed shapes on a GPU, by cuBLASLt.
+// One batched matrix product with fixed shapes on a GPU, by cuBLASLt.
 #ifndef CHAIRLIFT_OPS_CUDA_CUBLAS_H_
 #define CHAIRLIFT_OPS_CUDA_CUBLAS_H_
 
@@ -22,28 +22,28 @@ struct MatrixProduct {
   int64_t batches = 1, m = 0, n = 0, k = 0;
   bool transpose_a = false;  // A[i] is stored [k, m]
   bool transpose_b = false;  // B[i] is stored [n, k]
-  // From a stored row to the next; R's is C's.
+  // From a stored row to the next; R has C's.
   int64_t a_row_stride = 0, b_row_stride = 0, c_row_stride = 0;
-  // From one i to the next: 0 where all share a matrix; R's is C's.
+  // From one i to the next: 0 if all share a matrix; R has C's.
   int64_t a_batch_stride = 0, b_batch_stride = 0, c_batch_stride = 0;
   float alpha = 1, beta = 0;
   bool has_bias = false;  // [n]
-  bool relu = false;      // f; of NaN it may be 0
+  bool relu = false;      // f; may be 0 for NaN
 };
 
-// Sums are in float32 (in float64 of float64) and rounded to the result's type once; operands of
-// float32 are rounded to TensorFloat-32 where the device says so. Run() is thread-safe.
+// Sums are computed in float32 (float64 in float64) and rounded once to the result's type. If the
+// device is set to do so, float32 operands are rounded to TensorFloat-32. Run() is thread-safe.
 class CublasProduct {
  public:
-  // Chooses algorithms, for the current device, which `device` must be; equal products share what
-  // was chosen for the first of them. Unimplemented where cuBLASLt has none.
+  // Selects algorithms for `device`, which must be the current device. Equal products share the
+  // selection. Unimplemented if cuBLASLt has no algorithm.
   static StatusOr<CublasProduct> Create(const CudaDevice& device, const MatrixProduct& product);
 
   const MatrixProduct& product() const { return plan_->product; }
-  // What Run() needs, from a 64-byte aligned address on.
+  // Bytes that Run() needs at a 64-byte aligned address.
   size_t scratch_bytes() const { return plan_->scratch_bytes; }
-  // `bias` and `residual` (R) are null where there is none. Operands are aligned to their elements,
-  // and faster where they are to 16 bytes. C may be R; otherwise nothing overlaps it.
+  // `bias` and `residual` (R) are null if absent. Operands must be aligned to their elements;
+  // alignment to 16 bytes is faster. C may be R; otherwise nothing may overlap it.
   Status Run(cudaStream_t stream, const void* a, const void* b, const void* bias,
              const void* residual, void* c, void* scratch) const;
 
@@ -53,14 +53,14 @@ class CublasProduct {
     cublasLtHandle_t handle = nullptr;
     cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
     cudaDataType_t scale = CUDA_R_32F;  // type of alpha and beta
-    // In cuBLAS's order, columns first: C is the transposed product of B and A.
-    // Read only, though cuBLASLt does not say so.
+    // In cuBLAS's column-major order: C is the transposed product of B and A. Only read, though
+    // cuBLASLt's interface does not say so.
     mutable cublasLtMatrixLayoutOpaque_t first, second, result;
-    cublasLtMatmulAlgo_t aligned;  // for operands that are aligned to 16 bytes
+    cublasLtMatmulAlgo_t aligned;  // for operands aligned to 16 bytes
     cublasLtMatmulAlgo_t any;
     size_t aligned_workspace = 0, any_workspace = 0;  // bytes
     size_t scratch_bytes = 0;
-    bool empty = false;  // nothing to compute: no elements, or (k = 0) zeros
+    bool empty = false;  // nothing to compute: no elements, or zeros (k = 0)
   };
 
   explicit CublasProduct(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {}
@@ -68,7 +68,7 @@ class CublasProduct {
                                                         const MatrixProduct& product);
   static Status Describe(const MatrixProduct& product, cublasComputeType_t compute,
                          cudaDataType_t scale, const void* bias, cublasLtMatmulDesc_t description);
-  // The best algorithm for operands that are aligned to so many bytes.
+  // The best algorithm for operands aligned to this many bytes.
   static Status Choose(Plan& plan, uint32_t alignment, cublasLtMatmulAlgo_t& algorithm,
                        size_t& workspace);
 

@@ -1,4 +1,4 @@
-// An activation as kernels take it: chairlift::Activation without what parses it.
+// An activation in the form of kernel parameters: chairlift::Activation without parsing.
 #ifndef CHAIRLIFT_OPS_CUDA_DEVICE_ACTIVATION_H_
 #define CHAIRLIFT_OPS_CUDA_DEVICE_ACTIVATION_H_
 

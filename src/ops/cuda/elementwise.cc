@@ -1,5 +1,5 @@
-// Element-wise operators: float32 and halves as programs of steps, in float32, as the CPU fuses
-// them; all else as one operation on any types.
+// Elementwise operators. float32 and 16-bit floats are programs of steps computed in float32, as
+// fused on the CPU. Everything else is a single operation on any types.
 #include "ops/cuda/elementwise.cuh"
 
 #include <algorithm>
@@ -113,7 +113,7 @@ ElementInputs InputsOf(std::span<const void* const> inputs) {
   return all;
 }
 
-// Steps on inputs of one float type, in float32.
+// Steps on inputs of one float type, computed in float32.
 StatusOr<std::unique_ptr<Kernel>> RunSteps(const CompileContext& context,
                                            std::span<const FusedStep> steps, size_t num_inputs) {
   const std::span<const TensorDesc> inputs = context.inputs.first(num_inputs);
@@ -169,7 +169,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileFused(const CompileContext& context) {
   return RunSteps(context, program.steps, context.inputs.size());
 }
 
-// As a step of floats where it is one, by the operator's own rule; else as an operation.
+// As a step on floats if the operator's own rule provides one; else as an operation.
 StatusOr<std::unique_ptr<Kernel>> CompileStep(const CompileContext& context, const char* name) {
   const OperatorDef* const def = OperatorRegistry::Builtin().Find("", name);
   const DType dtype = context.outputs[0].dtype;
@@ -191,7 +191,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileStep(const CompileContext& context, con
   if (absent || op == OpsByName().end()) {
     return Unimplemented("{} of {}", name, DTypeName(context.inputs[0].dtype));
   }
-  // What has a meaning of its own for integers.
+  // Operations with a special meaning for integers.
   static constexpr ElementOp kOfIntegers[] = {ElementOp::kAbs,
                                               ElementOp::kNeg,
                                               ElementOp::kSign,
@@ -237,7 +237,7 @@ StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
   return CompileStep(context, kName);
 }
 
-// Each operator's name, as what its compile function is made for.
+// The name of each operator, as a template argument of its compile function.
 constexpr const char* kAbs = "Abs";
 constexpr const char* kNeg = "Neg";
 constexpr const char* kSqrt = "Sqrt";
@@ -297,7 +297,7 @@ constexpr const char* kBitwiseAnd = "BitwiseAnd";
 constexpr const char* kBitwiseOr = "BitwiseOr";
 constexpr const char* kBitwiseXor = "BitwiseXor";
 
-// Its ends, where they are scalars of constants; absent: none.
+// Its bounds, if they are scalar constants; absent: none.
 StatusOr<std::unique_ptr<Kernel>> CompileClip(const CompileContext& context) {
   const DType dtype = context.inputs[0].dtype;
   if (!IsFused(dtype)) return Unimplemented("Clip of {}", DTypeName(dtype));
@@ -336,7 +336,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileMod(const CompileContext& context) {
   return RunOperation(context, {ElementOp::kFmod, {0, 1, 2}, 0, 0}, 2);
 }
 
-// Of any number of floats, from the first on.
+// For any number of floats, from left to right.
 StatusOr<std::unique_ptr<Kernel>> CompileVariadic(const CompileContext& context, const char* step,
                                                   bool mean) {
   const auto count = static_cast<int64_t>(context.inputs.size());

@@ -8,7 +8,7 @@
 namespace chairlift::cuda {
 namespace {
 
-// What a step gives of floats; NaN stays NaN where the operator says so.
+// The result of a step on floats; NaN stays NaN if the operator says so.
 template <typename C>
 __device__ C Compute1(ElementOp op, C x, C alpha, C beta) {
   switch (op) {
@@ -168,7 +168,7 @@ __device__ int64_t ComputeInteger(ElementOp op, int64_t x, int64_t y, bool is_un
   }
 }
 
-// The element that each input has for output element i.
+// The element of each input for output element i.
 template <int kMaxInputs>
 __device__ void Places(const ElementLoops& loops, int num_inputs, int64_t i, int64_t* places) {
 #pragma unroll
@@ -263,7 +263,7 @@ __device__ Number Read(DType type, const void* data, int64_t at) {
   }
 }
 
-// Towards zero; held to the nearest end, NaN is 0.
+// Rounds towards zero, clamps to the range, and maps NaN to 0.
 template <typename T>
 __device__ T Saturated(double value) {
   constexpr T kLowest = std::numeric_limits<T>::lowest(), kLargest = std::numeric_limits<T>::max();

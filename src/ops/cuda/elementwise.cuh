@@ -1,4 +1,4 @@
-// Element by element on the device: programs of steps, and single operations on any types.
+// Elementwise operators on the device: programs of steps, and single operations on any types.
 #ifndef CHAIRLIFT_OPS_CUDA_ELEMENTWISE_CUH_
 #define CHAIRLIFT_OPS_CUDA_ELEMENTWISE_CUH_
 
@@ -15,7 +15,7 @@ inline constexpr int kMaxElementDims = 8;
 inline constexpr int kMaxElementSteps = 24;
 
 enum class ElementOp : uint8_t {
-  // Of one operand.
+  // One operand.
   kAbs,
   kNeg,
   kSqrt,
@@ -60,7 +60,7 @@ enum class ElementOp : uint8_t {
   kNot,
   kBitwiseNot,
   kIsNan,
-  // Of two.
+  // Two operands.
   kAdd,
   kSub,
   kMul,
@@ -81,18 +81,18 @@ enum class ElementOp : uint8_t {
   kBitwiseAnd,
   kBitwiseOr,
   kBitwiseXor,
-  // Of three: where the first holds, the second, else the third.
+  // Three operands: the second if the first is true, else the third.
   kWhere,
 };
 
-// One step: operands are inputs by number and, numbered on after them, results of earlier steps.
+// One step. Operands are inputs by number, followed by the results of earlier steps.
 struct ElementStep {
   ElementOp op;
   int8_t operands[3];
   float alpha, beta;
 };
 
-// The last step's result is the output. Inputs of `type` but for conditions, which are bytes.
+// The last step's result is the output. Inputs have `type`, except conditions, which are bytes.
 struct ElementProgram {
   int num_inputs;
   int num_steps;
@@ -116,8 +116,9 @@ struct ElementInputs {
 void LaunchElementProgram(const ElementProgram& program, const ElementLoops& loops,
                           const ElementInputs& inputs, DType type, void* out, cudaStream_t stream);
 
-// One operation on operands of any types (`types`, of the inputs), floats in float64, integers in
-// 64 bits that wrap; to float types rounded once, from floats to integers as Cast does.
+// One operation on operands of any types (`types`, of the inputs). Floats are computed in float64,
+// integers in 64 bits that wrap. Results are rounded once to float types; floats are converted to
+// integers as by Cast.
 void LaunchElementOp(const ElementStep& step, int num_inputs, const ElementLoops& loops,
                      const ElementInputs& inputs, const DType* types, DType out_type, void* out,
                      cudaStream_t stream);

@@ -59,7 +59,7 @@ StatusOr<Tensor> UploadNow(const CompileContext& context, const Tensor& host) {
 extern "C" chairlift::Device* ChairliftCudaDevice(int index, bool tf32,
                                                   void (*refuse)(void* to, const char* why),
                                                   void* to) {
-  // Neither is ever destroyed: at the program's end CUDA may be gone before.
+  // Never destroyed: when the program ends, CUDA may already be gone.
   static const auto* const kKernels = new chairlift::cuda::CudaKernels();
   auto device = chairlift::cuda::CudaDevice::Create(index, tf32, kKernels);
   if (device.ok()) return device->release();

@@ -1,10 +1,10 @@
-// The operators that have a CUDA kernel, and what their kernels share.
+// The operators that have a CUDA kernel, and common helpers of their kernels.
 //
-// A file of kernels is a pair: `name.cc` says what is compiled for which operands, with shapes and
-// strides settled, and `name.cu` computes, launched by functions of `name.cuh` that take a stream
-// and plain values. Kernels read each element type they are listed for, compute in float32 (double
-// for double, integers as they are), and write as the CPU's do: a reference in float64 is what both
-// are tested against.
+// Kernels come in pairs of files. `name.cc` selects what is compiled for which operands, with
+// shapes and strides fixed. `name.cu` computes; it is launched by functions of `name.cuh` that take
+// a stream and plain values. Kernels read each element type that they are listed for, compute in
+// float32 (double in double, integers as integers), and write as the CPU's kernels do. Both are
+// tested against a float64 reference.
 #ifndef CHAIRLIFT_OPS_CUDA_KERNELS_H_
 #define CHAIRLIFT_OPS_CUDA_KERNELS_H_
 
@@ -20,15 +20,15 @@
 
 namespace chairlift::cuda {
 
-// An operator's kernel for these operands. kUnimplemented says for what there is none; all operands
-// are row-major (the makers of models for the device leave layouts alone).
+// An operator's kernel for these operands. kUnimplemented says what is not supported. All operands
+// are row-major, because graphs for the device keep their layouts.
 struct KernelEntry {
   const char* domain;  // "" for ai.onnx
   const char* name;
   StatusOr<std::unique_ptr<Kernel>> (*compile)(const CompileContext& context);
 };
 
-// One function a file.
+// One function per file.
 std::span<const KernelEntry> ElementwiseKernels();
 std::span<const KernelEntry> MovementKernels();
 std::span<const KernelEntry> ReductionKernels();
@@ -40,15 +40,15 @@ std::span<const KernelEntry> ConvolutionKernels();
 std::span<const KernelEntry> PoolingKernels();
 std::span<const KernelEntry> AttentionKernels();
 
-// In Kernel::Run().
+// For use in Kernel::Run().
 inline CudaStream& StreamOf(const KernelArgs& args) {
   return static_cast<CudaStream&>(args.stream);
 }
-// After launches: what cudaGetLastError() says of them.
+// Call it after launches: converts cudaGetLastError().
 inline Status Launched(const char* what) { return Checked(cudaGetLastError(), what); }
 
-// A copy on the device of what compile() made on the host (packed weights), there when it returns.
-// Lives as long as the tensor: keep it through CompileContext::weights.
+// Copies what compile() made on the host (packed weights) to the device, and waits for the copy. It
+// lives as long as the tensor: keep it through CompileContext::weights.
 StatusOr<Tensor> UploadNow(const CompileContext& context, const Tensor& host);
 
 }  // namespace chairlift::cuda

@@ -1,4 +1,4 @@
-// Launches of a thread an element, in a loop over the grid.
+// Launches with one thread per element, in a loop over the grid.
 #ifndef CHAIRLIFT_OPS_CUDA_LAUNCH_CUH_
 #define CHAIRLIFT_OPS_CUDA_LAUNCH_CUH_
 
@@ -7,9 +7,9 @@
 
 namespace chairlift::cuda {
 
-inline constexpr int kThreads = 256;  // of a block
+inline constexpr int kThreads = 256;  // per block
 
-// Blocks for so many elements.
+// Blocks for `count` elements.
 inline unsigned Blocks(int64_t count) {
   constexpr int64_t kMost = 1 << 20;
   return static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMost));

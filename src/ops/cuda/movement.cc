@@ -1,6 +1,6 @@
-// Operators that move elements. Most of them only ever put certain elements into certain places:
-// for those the CPU's own kernel is run once, at compile time, on tensors whose elements are their
-// own places, and what comes out is the table that a kernel here moves by.
+// Operators that move elements. Most of them always move the same elements to the same places. For
+// these, the CPU's kernel runs once, at compile time, on tensors whose elements are their own
+// indices. Its output is the table of moves for a kernel here.
 #include "ops/cuda/movement.cuh"
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace chairlift::cuda {
 namespace {
 
-// `moved`: how many inputs are moved, of the first; −1: all. The others are constants; what
-// `fill_input` holds (0 where it is absent) fills places that no element comes to.
+// `moved`: how many of the first inputs are moved; −1: all. The others are constants. `fill_input`
+// (0 if absent) holds the value for places that receive no element.
 StatusOr<std::unique_ptr<Kernel>> CompileMove(const CompileContext& context, const char* name,
                                               int moved, int fill_input = -1) {
   const OperatorDef* const def = OperatorRegistry::Builtin().Find("", name);
@@ -104,7 +104,7 @@ StatusOr<std::unique_ptr<Kernel>> CompilePad(const CompileContext& context) {
   return CompileMove(context, "Pad", 1, constant ? 2 : -1);
 }
 
-// All of the bytes, in order: reshapes that are no views, for graph outputs.
+// All bytes in order: for reshapes that are not views, because they are graph outputs.
 StatusOr<std::unique_ptr<Kernel>> CompileCopy(const CompileContext& context) {
   const size_t bytes = context.outputs[0].byte_size();
   return MakeKernel([bytes](const KernelArgs& args) {
@@ -114,7 +114,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileCopy(const CompileContext& context) {
   });
 }
 
-// As it is at inference, of its one output.
+// At inference, with one output.
 StatusOr<std::unique_ptr<Kernel>> CompileDropout(const CompileContext& context) {
   if (context.outputs.size() > 1 && context.outputs[1].present()) {
     return Unimplemented("a mask as output");
@@ -122,7 +122,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileDropout(const CompileContext& context) 
   return CompileCopy(context);
 }
 
-// Where the axes are two neighbouring groups that change places, behind axes that stay.
+// If two adjacent groups of axes are swapped, after axes that stay.
 StatusOr<std::unique_ptr<Kernel>> CompileTranspose(const CompileContext& context) {
   const Shape& in = context.inputs[0].shape;
   std::vector<int64_t> perm = context.attributes.Ints("perm");

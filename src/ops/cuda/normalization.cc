@@ -26,7 +26,7 @@ DType TypeOf(std::span<const TensorDesc> descs, size_t i) {
   return i < descs.size() ? descs[i].dtype : DType::kUndefined;
 }
 
-// Unimplemented for other operands than floats, and for doubles beside other floats.
+// Unimplemented for operands other than floats, and for doubles combined with other floats.
 Status CheckFloats(const CompileContext& context, std::initializer_list<size_t> inputs) {
   const DType first = context.inputs[*inputs.begin()].dtype;
   for (const size_t i : inputs) {
@@ -42,7 +42,7 @@ Status CheckFloats(const CompileContext& context, std::initializer_list<size_t> 
 
 // --- Layer normalisation -------------------------------------------------------------------------
 
-// How a scale or shift becomes n elements; nullopt where it has them.
+// How a scale or shift is expanded to n elements; nullopt if it has n already.
 StatusOr<std::optional<SpreadMap>> SpreadOf(const TensorDesc& given, const Shape& normalised) {
   const int64_t n = normalised.NumElements();
   if (!given.present()) return std::optional<SpreadMap>();
@@ -82,7 +82,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileRows(const CompileContext& context, boo
   const TensorDesc shift = context.has_input(2) ? context.inputs[2] : TensorDesc{};
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto spread_scale, SpreadOf(context.inputs[1], normalised));
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto spread_shift, SpreadOf(shift, normalised));
-  // Of one spread to n elements, 64-byte aligned.
+  // Bytes of one expanded to n elements, 64-byte aligned.
   const auto bytes = [&](const std::optional<SpreadMap>& map, DType dtype) {
     return map ? (static_cast<size_t>(map->n) * DTypeSize(dtype) + 63) / 64 * 64 : size_t{0};
   };
@@ -164,7 +164,7 @@ Shape WithoutLast(const Shape& shape) {
 
 StatusOr<std::unique_ptr<Kernel>> CompileEmbedding(const CompileContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckFloats(context, {0, 1, 2, 4, 6}));
-  constexpr size_t kFirstTerm = 2;  // then an index, and so on
+  constexpr size_t kFirstTerm = 2;  // followed by its index, and so on
   const Shape& y = context.outputs[0].shape;
   NormRows rows;
   rows.n = y[y.rank() - 1];

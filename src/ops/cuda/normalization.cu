@@ -1,6 +1,6 @@
 // Softmax and normalisations. Rows that fit are read once and kept in registers: by a warp up to
-// about 1024 elements, several rows a block, by a block above that. What has other types, double,
-// or longer rows takes a kernel that reads a row once a pass.
+// about 1024 elements, with several rows per block, and by a block above that. Other types, double
+// and longer rows use a kernel that reads each row once per pass.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +12,8 @@ namespace chairlift::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kRowThreads = 128;    // of kernels with several rows a block
-constexpr int kBlockThreads = 512;  // at most, of kernels with a row a block
+constexpr int kRowThreads = 128;    // of kernels with several rows per block
+constexpr int kBlockThreads = 512;  // maximum, of kernels with one row per block
 constexpr int kWideThreads = 256;   // of the kernels that read a row more than once
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
@@ -25,7 +25,7 @@ template <typename T, int kN>
 struct alignas(sizeof(T) * kN) Vector {
   T v[kN];
 };
-// Elements to a load of 16 bytes.
+// Elements per 16-byte load.
 template <typename T>
 constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
@@ -51,7 +51,7 @@ struct MaxOf {
   }
 };
 
-// Over groups of kLanes lanes; all of the warp call it.
+// Over groups of kLanes lanes; the whole warp must call it.
 template <int kLanes, typename C, typename F>
 __device__ __forceinline__ C FoldLanes(C v, F fold) {
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ __forceinline__ C FoldLanes(C v, F fold) {
   return v;
 }
 
-// Over the threads of a block, whole warps of them; all call it.
+// Over the threads of a block, in whole warps; all must call it.
 template <typename C, typename F>
 __device__ __forceinline__ C FoldBlock(C v, F fold) {
   __shared__ C partial[32];
@@ -75,14 +75,14 @@ __device__ __forceinline__ C FoldBlock(C v, F fold) {
   return v;
 }
 
-// The variance from the mean square about a first mean, and the mean of what is left of that.
+// The variance from the mean square about a first mean, and the mean of the remainder.
 template <typename C>
 __device__ __forceinline__ C VarianceOf(C about_mean, C rest) {
   const C variance = about_mean - rest * rest;
   return variance < C{0} ? C{0} : variance;
 }
 
-// How a row is shared out: kLanes threads to each row, or (0) the threads of a block.
+// How a row is distributed: kLanes threads per row, or (0) all threads of a block.
 template <int kLanes, typename C, typename F>
 __device__ __forceinline__ C FoldRow(C v, F fold) {
   if constexpr (kLanes == 0) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void StoreAny(DType dtype, void* p, int64_t i, C v) {
 
 // --- Layer normalisation -------------------------------------------------------------------------
 
-// Which row of term t's values row `row` takes; −1: an index that is out of range.
+// Which row of term t's values row `row` uses; −1: an index out of range.
 __device__ __forceinline__ int64_t TermRow(const NormRows& p, int t, int64_t row) {
   const NormTerm& term = p.term[t];
   int64_t at = 0;
@@ -148,8 +148,8 @@ __device__ __forceinline__ int64_t TermRow(const NormRows& p, int t, int64_t row
   return picked < 0 ? picked + term.bound : picked;
 }
 
-// Blocks that a multiprocessor should hold, so that enough bytes are under way: as many as the
-// elements of a row in registers leave room for.
+// The number of blocks that a multiprocessor should hold so that enough loads are in flight: as
+// many as the registers for a row's elements allow.
 template <int kElements, bool kOneTerm>
 constexpr int BlocksOfWarps() {
   if (kElements <= 8) return kOneTerm ? 12 : 8;
@@ -161,8 +161,8 @@ constexpr int BlocksOf() {
   return kLanes == kWarp && kVec > 1 ? BlocksOfWarps<kVec * kItems, kOneTerm>() : 1;
 }
 
-// A row in registers: kItems vectors of kVec elements a thread, vector i · lanes + lane of the row.
-// Of one term alone it takes fewer of them, so that more rows are under way.
+// A row in registers: kItems vectors of kVec elements per thread, vector i · lanes + lane of the
+// row. With a single term it needs fewer registers, so more rows are in flight.
 template <typename T, int kVec, int kItems, int kLanes, bool kOneTerm>
 __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
                                   BlocksOf<kVec, kItems, kLanes, kOneTerm>())
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
   const int64_t rows_here = static_cast<int>(blockDim.x) / lanes;
   const int vectors = static_cast<int>(p.n / kVec);
   const float inv_n = 1.0f / static_cast<float>(p.n);
-  // All threads of a warp share a row, so that whole warps leave the loop.
+  // All threads of a warp share a row, so whole warps leave the loop.
   for (int64_t row = blockIdx.x * rows_here + static_cast<int>(threadIdx.x) / lanes; row < p.rows;
        row += gridDim.x * rows_here) {
     const auto from = [&](int t) -> const Vec* {
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
       if (at < 0) return nullptr;
       return reinterpret_cast<const Vec*>(static_cast<const T*>(p.term[t].values.data) + at * p.n);
     };
-    // Two terms' loads are under way before the first is waited for.
+    // Both terms' loads are issued before the first is waited for.
     Vec first[kItems], second[kOneTerm ? 1 : kItems];
     const Vec* const a = from(0);
     const Vec* const b = !kOneTerm && p.terms > 1 ? from(1) : nullptr;
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
       mean = FoldRow<kLanes>(sum, SumOf()) * inv_n;
     }
     float squares = 0;
-    float rest = 0;  // what the mean is off by: its sums rounded where values are large
+    float rest = 0;  // error of the mean: its sums are rounded if values are large
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       if (lane + i * lanes >= vectors) continue;
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads,
   }
 }
 
-// A block a row, of any length and types, in three passes.
+// One block per row, for any length and types, in three passes.
 template <typename C>
 __global__ void __launch_bounds__(kWideThreads) NormAnyKernel(const __grid_constant__ NormRows p) {
   for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
@@ -367,7 +367,7 @@ void LaunchNormBlocks(const NormRows& p, int64_t vectors, cudaStream_t stream) {
   }
 }
 
-// Whether a kernel that keeps rows in registers took it.
+// Returns whether a kernel that keeps rows in registers was launched.
 template <typename T>
 bool LaunchNormInRegisters(const NormRows& p, cudaStream_t stream) {
   bool wide = p.n % kWide<T> == 0 && Aligned16(p.scale.data) && Aligned16(p.shift.data) &&
@@ -476,7 +476,7 @@ void LaunchSpread(const SpreadMap& map, size_t element_bytes, const void* x, voi
 
 namespace {
 
-// Rows in registers, as NormRowsKernel keeps them; kLanes below 32: several rows to a warp.
+// Rows in registers as in NormRowsKernel; kLanes below 32: several rows per warp.
 template <typename T, int kVec, int kItems, int kLanes>
 __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads)
     SoftmaxRowsKernel(int64_t rows, int n, bool log, const T* x, T* y) {
@@ -537,7 +537,7 @@ __global__ void __launch_bounds__(kLanes == 0 ? kBlockThreads : kRowThreads)
   }
 }
 
-// The maximum of what a thread has seen, and the sum of the exponentials over it.
+// The maximum of a thread's elements, and the sum of the exponentials relative to it.
 template <typename C>
 struct Running {
   C max = static_cast<C>(-INFINITY);
@@ -551,7 +551,7 @@ struct Running {
   }
 };
 
-// A block a row of any length, in two passes.
+// One block per row of any length, in two passes.
 template <typename T>
 __global__ void __launch_bounds__(kWideThreads)
     SoftmaxLongKernel(int64_t rows, int64_t n, bool log, const T* x, T* y) {
@@ -563,7 +563,7 @@ __global__ void __launch_bounds__(kWideThreads)
     Running<C> all;
     for (int64_t i = threadIdx.x; i < n; i += kWideThreads) all.Add(Load(from + i));
     const C max = FoldBlock(all.max, MaxOf());
-    // A thread that has seen nothing but −∞ has no sum; NaN stays NaN.
+    // A thread that has only seen −∞ has no sum; NaN stays NaN.
     const C part = all.max == kNone ? all.sum : all.sum * Exp(all.max - max);
     const C sum = FoldBlock(part, SumOf());
     const C log_sum = Log(sum);
@@ -574,7 +574,7 @@ __global__ void __launch_bounds__(kWideThreads)
   }
 }
 
-// A thread a line, neighbours in memory side by side.
+// One thread per line; adjacent threads have adjacent lines.
 template <typename T>
 __global__ void __launch_bounds__(kWideThreads)
     SoftmaxColumnsKernel(int64_t lines, int64_t n, int64_t inner, bool log, const T* x, T* y) {
@@ -691,7 +691,7 @@ __global__ void BatchNormFactorsKernel(BatchNormShape shape, NormOperand scale, 
   factors[2 * shape.channels + c] = LoadAny<double>(mean.dtype, mean.data, c);
 }
 
-// A vector has one channel, or (plane 1) kVec neighbouring ones, unless kVec is 1.
+// A vector belongs to one channel or, if plane is 1, to kVec adjacent ones, unless kVec is 1.
 template <typename T, int kVec>
 __global__ void __launch_bounds__(kWideThreads)
     AffineKernel(int64_t vectors, int64_t channels, int64_t plane, const double* factors,
@@ -720,7 +720,7 @@ __global__ void __launch_bounds__(kWideThreads)
   }
 }
 
-// A block a group, in three passes.
+// One block per group, in three passes.
 constexpr int kGroupThreads = 1024;
 template <typename T>
 __global__ void __launch_bounds__(kGroupThreads)
@@ -730,7 +730,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   for (int64_t unit = blockIdx.x; unit < g.items * g.groups; unit += gridDim.x) {
     const T* const x = all + unit * size;
     T* const y = out + unit * size;
-    const C from = Load(x);  // so that the mean of equal elements is their value
+    const C from = Load(x);  // so that the mean of equal elements is exactly their value
     C sum = 0;
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) sum += Load(x + i) - from;
     const C mean = from + FoldBlock(sum, SumOf()) / static_cast<C>(size);
@@ -800,10 +800,10 @@ void LaunchGroupNorm(DType dtype, const GroupNormShape& shape, const void* x,
 
 namespace {
 
-// kLanes threads a line: a warp where lines are runs, one where they are not.
+// kLanes threads per line: a warp if lines are contiguous, else one.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kWideThreads) LpNormKernel(LpNormShape shape, const T* x, T* y) {
-  // float sums of squares overflow where double ones do not.
+  // sums of squares overflow in float but not in double.
   using C = double;
   const int64_t lines = shape.outer * shape.inner;
   const int64_t step = static_cast<int64_t>(gridDim.x) * (kWideThreads / kLanes);
@@ -836,7 +836,7 @@ __device__ __forceinline__ int64_t PlaceOf(int64_t at, int dims, const int64_t* 
   return place;
 }
 
-// A block a group, in three passes.
+// One block per group, in three passes.
 template <typename T>
 __global__ void __launch_bounds__(kWideThreads)
     MeanVarianceKernel(const __grid_constant__ MeanVarianceShape p, const T* x, T* y) {

@@ -1,4 +1,4 @@
-// Launches of the kernels of normalization.cu. Pointers are the device's; tensors are row-major.
+// Launches of the kernels of normalization.cu. Pointers are device pointers; tensors are row-major.
 #ifndef CHAIRLIFT_OPS_CUDA_NORMALIZATION_CUH_
 #define CHAIRLIFT_OPS_CUDA_NORMALIZATION_CUH_
 
@@ -18,9 +18,9 @@ struct NormOperand {
   const void* data = nullptr;  // null: absent
 };
 
-// One of the summands of a row: n elements at data + at · n, where `at` is what the place of the
-// row gives by `strides`, or the entry of `index` there (as Gather counts: from −bound to
-// bound − 1; DataFault::kIndexOutOfRange and zeros otherwise).
+// One of the summands of a row: n elements at data + at · n. `at` is computed from the row's
+// position and `strides`, or is the entry of `index` there (with Gather's range of −bound to bound
+// − 1; otherwise DataFault::kIndexOutOfRange and zeros).
 struct NormTerm {
   NormOperand values;
   const void* index = nullptr;
@@ -29,17 +29,17 @@ struct NormTerm {
   int64_t strides[kMaxNormDims] = {};
 };
 
-// y[r, :] = (s − mean(s)) / sqrt(var(s) + epsilon) · scale + shift, s being the sum of the terms'
-// rows for row r. Not `centred`: without the mean, which counts as 0 in var(s) too. y may be the
-// memory of a term without an index.
+// y[r, :] = (s − mean(s)) / sqrt(var(s) + epsilon) · scale + shift, where s is the sum of the
+// terms' rows for row r. Not `centred`: the mean counts as 0, also in var(s). y may be the memory
+// of a term without an index.
 struct NormRows {
   int64_t rows = 0, n = 0;
   double epsilon = 0;
   bool centred = true;
   int terms = 1;
   NormTerm term[kMaxNormTerms];
-  // Row r is at a place of these dimensions (their product is `rows`); none: at is
-  // r · strides[0]. Fewer than 2^31 rows where there are dimensions.
+  // Row r is at a position in these dimensions (their product is `rows`). Without dimensions, `at`
+  // is r · strides[0]. With dimensions there must be fewer than 2^31 rows.
   int dims = 0;
   int64_t dim[kMaxNormDims] = {};
   NormOperand scale, shift;  // [n]
@@ -48,12 +48,12 @@ struct NormRows {
   void* sum = nullptr;       // s, or null
   float* mean = nullptr;     // [rows], or null
   float* inv_std = nullptr;  // [rows], 1 / sqrt(var + epsilon), or null
-  int* fault = nullptr;      // only where a term has an index
+  int* fault = nullptr;      // only if a term has an index
 };
-// Floats of any type; they may differ, but none is double unless all are.
+// Floats of any type. Types may differ, but double requires that all are double.
 void LaunchLayerNorm(const NormRows& rows, cudaStream_t stream);
 
-// y[i] = x[at(i)] for the n elements of a shape, of elements of so many bytes.
+// y[i] = x[at(i)] for the n elements of a shape; element size in bytes.
 struct SpreadMap {
   int64_t n = 0;
   int dims = 0;
@@ -80,8 +80,8 @@ void LaunchBatchNorm(DType dtype, const BatchNormShape& shape, const void* x,
                      const NormOperand& scale, const NormOperand& bias, const NormOperand& mean,
                      const NormOperand& variance, void* scratch, void* y, cudaStream_t stream);
 
-// Each group of [items, groups, channels, plane] to mean 0 and variance 1, then scale and bias by
-// channel ([groups · channels]).
+// Normalises each group of [items, groups, channels, plane] to mean 0 and variance 1, then applies
+// scale and bias by channel ([groups · channels]).
 struct GroupNormShape {
   int64_t items = 0, groups = 0, channels = 0, plane = 0;
   double epsilon = 0;
@@ -90,7 +90,8 @@ void LaunchGroupNorm(DType dtype, const GroupNormShape& shape, const void* x,
                      const NormOperand& scale, const NormOperand& bias, void* y,
                      cudaStream_t stream);
 
-// Vectors along n of [outer, n, inner] divided by their 1- or 2-norm (`squares`); zero stays zero.
+// Divides vectors along n of [outer, n, inner] by their 1-norm or 2-norm (`squares`); zero vectors
+// stay zero.
 struct LpNormShape {
   int64_t outer = 0, n = 0, inner = 0;
   bool squares = true;
@@ -98,8 +99,8 @@ struct LpNormShape {
 void LaunchLpNorm(DType dtype, const LpNormShape& shape, const void* x, void* y,
                   cudaStream_t stream);
 
-// (x − mean) / (standard deviation + 1e-9) over `count` elements of each of `groups`: places of the
-// kept dimensions give the group's first element, places of the reduced ones its elements.
+// (x − mean) / (standard deviation + 1e-9) over `count` elements of each of `groups`. The position
+// in the kept dimensions gives the group's first element, that in the reduced ones its elements.
 struct MeanVarianceShape {
   int64_t groups = 0, count = 0;
   int kept = 0, reduced = 0;

@@ -56,7 +56,7 @@ StatusOr<std::unique_ptr<Kernel>> CompilePool(const CompileContext& context) {
                     PoolGeometry::Make(window, x[0] * x[1], x, context.outputs[0].shape));
 }
 
-// One window, of all there is.
+// One window that covers everything.
 template <Pooling kKind>
 StatusOr<std::unique_ptr<Kernel>> CompileGlobal(const CompileContext& context) {
   if (context.outputs[0].size() == 0) return NothingToDo();

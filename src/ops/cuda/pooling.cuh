@@ -1,4 +1,4 @@
-// Pooling on the device: a thread a window.
+// Pooling on the device: one thread per window.
 #ifndef CHAIRLIFT_OPS_CUDA_POOLING_CUH_
 #define CHAIRLIFT_OPS_CUDA_POOLING_CUH_
 
@@ -12,9 +12,9 @@ namespace chairlift::cuda {
 
 enum class Pooling : uint8_t { kMax, kAverage, kAverageWithPadding, kLp };
 
-// Three spatial axes, shorter inputs have leading ones of 1. `taps`, on the device: for each output
-// index of each axis in turn the first input index, how many there are, `dilation` apart, and how
-// many with padding.
+// Three spatial axes; leading ones are 1 if the input has fewer. `taps`, on the device: for each
+// output index of each axis, the first input index, the number of taps (`dilation` apart), and the
+// number including padding.
 struct PoolCall {
   Pooling kind;
   int64_t p;
@@ -23,8 +23,8 @@ struct PoolCall {
   const int64_t* taps;
   bool column_major;
 };
-// `places`: of kMax the element that each output is, in the whole input; may be null. False for
-// types that it does not pool.
+// `places` may be null; for kMax it receives the index in the whole input of each output's element.
+// False for unsupported types.
 bool LaunchPool(DType dtype, const PoolCall& call, const void* x, void* y, int64_t* places,
                 cudaStream_t stream);
 

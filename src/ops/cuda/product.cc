@@ -1,9 +1,9 @@
 // MatMul, Gemm, chairlift::FusedMatMul and chairlift::ParallelMatMul on a GPU.
 //
-// A product runs in one of three ways, chosen when it is compiled:
-//   - by cuBLASLt alone: bias, dense residual and Relu are done as it writes its results;
-//   - by cuBLASLt, and then one kernel for bias, residual and activation, in place;
-//   - by a plain kernel, for integers, sums of no terms, and what cuBLASLt has no algorithm for.
+// A product runs in one of three ways, chosen at compile time:
+//   - cuBLASLt alone, with bias, dense residual and Relu applied when it writes its results;
+//   - cuBLASLt, then one kernel for bias, residual and activation, in place;
+//   - a plain kernel, for integers, empty sums, and cases without a cuBLASLt algorithm.
 #include "ops/cuda/product.cuh"
 
 #include <algorithm>
@@ -20,17 +20,17 @@
 namespace chairlift::cuda {
 namespace {
 
-// Elements of a 16-bit result up to which a product is kept in float32 until its activation, and so
-// rounded once. Larger ones are rounded before their activation too, for half the traffic.
+// Up to this many elements, a 16-bit result is kept in float32 until its activation, and so rounded
+// once. Larger results are rounded before their activation too, which halves the memory traffic.
 constexpr int64_t kMostUnrounded = int64_t{1} << 20;
 
-// The batches of a product as runs of evenly spaced matrices: matrix j of run i lies at runs[i] +
-// j · stride, in elements.
+// The batches of a product as runs of evenly spaced matrices: matrix j of run i is at runs[i] + j ·
+// stride, in elements.
 struct Runs {
   struct Run {
     int64_t a = 0, b = 0, c = 0;
   };
-  int64_t count = 1;  // matrices of each run
+  int64_t count = 1;  // matrices per run
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::vector<Run> runs;
 };
@@ -44,7 +44,7 @@ bool Even(const std::vector<int64_t>& offsets, size_t first, size_t step, size_t
   }
   return true;
 }
-// Likewise for every run of `count` that `offsets` is cut into, all by one stride.
+// The same for every run of `count` in `offsets`, all with one stride.
 bool EvenRuns(const std::vector<int64_t>& offsets, size_t count) {
   if (count == 1) return true;
   const int64_t stride = offsets[1] - offsets[0];
@@ -54,7 +54,7 @@ bool EvenRuns(const std::vector<int64_t>& offsets, size_t count) {
   return true;
 }
 
-// As few runs as there can be.
+// With the smallest number of runs.
 Runs RunsOf(const Product& p) {
   const size_t batches = p.a_offsets.size();
   const int64_t matrix = p.m * p.n;
@@ -64,7 +64,7 @@ Runs RunsOf(const Product& p) {
   }
   const size_t rest = batches / count;
   Runs out;
-  // Where the first matrices of the runs are evenly spaced too, runs may as well go across.
+  // If the first matrices of the runs are evenly spaced too, runs can also go across.
   const bool across = rest > count &&
                       Even(p.a_offsets, 0, count, rest, p.a_offsets[count] - p.a_offsets[0]) &&
                       Even(p.b_offsets, 0, count, rest, p.b_offsets[count] - p.b_offsets[0]);
@@ -96,8 +96,8 @@ bool HasTwoBytes(DType dtype) { return dtype == DType::kFloat16 || dtype == DTyp
 struct ProductOperands {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* bias = nullptr;      // null where the product has none
-  const void* residual = nullptr;  // likewise
+  const void* bias = nullptr;      // null if absent
+  const void* residual = nullptr;  // null if absent
   void* c = nullptr;
 };
 
@@ -139,7 +139,7 @@ class DeviceProduct {
   }
 
  private:
-  // Fills in cublas_. Unimplemented: the plain kernel computes it.
+  // Sets cublas_. Unimplemented: the plain kernel must be used.
   Status Plan(const CudaDevice& device) {
     MatrixProduct product{.dtype = p_.dtype, .result = p_.dtype};
     product.batches = runs_.count;
@@ -217,7 +217,7 @@ class DeviceProduct {
     return end;
   }
 
-  // Runs need not be dense in C here: batch by batch then.
+  // Runs need not be dense in C here, so this goes batch by batch.
   void RunPlain(cudaStream_t stream, const ProductOperands& operands) const {
     const bool dense = runs_.c_stride == p_.m * p_.n;
     const int64_t launches = dense ? 1 : runs_.count;
@@ -251,9 +251,9 @@ class DeviceProduct {
 
   Product p_;
   Runs runs_;
-  std::optional<CublasProduct> cublas_;  // absent: the plain kernel
-  bool finishes_ = false;                // bias, residual and activation come after cublas_
-  size_t product_bytes_ = 0;             // of a float32 product, at the beginning of the scratch
+  std::optional<CublasProduct> cublas_;  // absent: the plain kernel is used
+  bool finishes_ = false;                // bias, residual and activation are applied after cublas_
+  size_t product_bytes_ = 0;             // of a float32 product, at the start of the scratch memory
   size_t cublas_bytes_ = 0;
 };
 
@@ -296,7 +296,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileGemm(const CompileContext& context) {
   return CompileDeviceProduct(GemmProduct(context), context);
 }
 
-// Product i has inputs 1 + 2 · i (B) and 2 + 2 · i (bias, may be absent), and output i.
+// Product i has inputs 1 + 2 · i (B) and 2 + 2 · i (bias, optional), and output i.
 class ParallelMatMul final : public Kernel {
  public:
   static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
@@ -341,7 +341,7 @@ class ParallelMatMul final : public Kernel {
     DeviceProduct product;
   };
   std::vector<Part> parts_;
-  size_t scratch_bytes_ = 0;  // of one product: they run one after the other
+  size_t scratch_bytes_ = 0;  // for one product: they run one after the other
 };
 
 }  // namespace

@@ -9,12 +9,11 @@
 namespace chairlift::cuda {
 namespace {
 
-// --- What comes after a product ------------------------------------------------------------------
+// --- After a product -----------------------------------------------------------------------------
 
 constexpr int kRowsAThread = 4;
 
-// In `columns` packs of V elements to a row. The residual is read in packs where its column stride
-// is 1.
+// `columns` packs of V elements per row. The residual is read in packs if its column stride is 1.
 template <typename From, typename To, int V>
 __global__ void __launch_bounds__(256)
     FinishRows(const From* product, To* out, int64_t rows, int64_t columns, ProductEnd end) {
@@ -29,7 +28,7 @@ __global__ void __launch_bounds__(256)
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
   for (int64_t first = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; first < rows;
        first += step * kRowsAThread) {
-    // All loads before any arithmetic, so that they are on their way together.
+    // All loads are issued before any arithmetic, so that they overlap.
     C values[kRowsAThread][V];
     C added[kRowsAThread][V];
 #pragma unroll
@@ -86,7 +85,7 @@ constexpr int kTile = 32;                         // rows, columns and terms of 
 constexpr int kTileRows = 8;                      // of threads
 constexpr int kRowsOfThread = kTile / kTileRows;  // of C
 
-// Integers wrap: they are multiplied and added without a sign.
+// Integers wrap: they are multiplied and added as unsigned numbers.
 template <typename T>
 struct SumType {
   using Type = Compute<T>;
@@ -100,7 +99,7 @@ struct SumType<int64_t> {
   using Type = uint64_t;
 };
 
-// Block by block of 32 × 32 elements of C, in threads (32, 8).
+// One block for each 32 × 32 elements of C, with threads (32, 8).
 template <typename T>
 __global__ void __launch_bounds__(kTile* kTileRows)
     PlainRows(PlainProduct p, int64_t row_tiles, int64_t column_tiles) {

@@ -1,4 +1,4 @@
-// What comes after a matrix product, and products that cuBLASLt does not have.
+// The steps after a matrix product, and products that cuBLASLt does not support.
 #ifndef CHAIRLIFT_OPS_CUDA_PRODUCT_CUH_
 #define CHAIRLIFT_OPS_CUDA_PRODUCT_CUH_
 
@@ -12,7 +12,7 @@
 namespace chairlift::cuda {
 
 // What is added to element (r, c) of a product, and f: bias[c] + scale · residual[r · row stride +
-// c · column stride]; either may be null. Both are of the output's type.
+// c · column stride]; either may be null. Both have the output's type.
 struct ProductEnd {
   const void* bias = nullptr;
   const void* residual = nullptr;
@@ -21,13 +21,13 @@ struct ProductEnd {
   DeviceActivation activation;
 };
 
-// out = f(product + bias + residual) for dense [rows, columns] matrices. `product` is of type
-// `from`: `to`, or float32 where `to` has 16 bits; it may be `out`. For types of ForFloats().
+// out = f(product + bias + residual) for dense [rows, columns] matrices. `product` has type `from`:
+// the type `to`, or float32 if `to` has 16 bits; it may be `out`. For types of ForFloats().
 void FinishProduct(cudaStream_t stream, DType from, DType to, const void* product, void* out,
                    int64_t rows, int64_t columns, const ProductEnd& end);
 
-// C[i] = f(alpha · A[i]·B[i] + …), C dense [batches, m, n], in elements as chairlift::Product has
-// them; row r of C[i] is row i · m + r of the end's. k may be 0.
+// C[i] = f(alpha · A[i]·B[i] + …), C dense [batches, m, n], in elements as in chairlift::Product.
+// Row r of C[i] is row i · m + r of the end's. k may be 0.
 struct PlainProduct {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -38,7 +38,7 @@ struct PlainProduct {
   float alpha = 1;
   ProductEnd end;
 };
-// For float types, and integers of 32 and 64 bits, which wrap and have no activation.
+// For float types, and for integers of 32 and 64 bits, which wrap and have no activation.
 void LaunchPlainProduct(cudaStream_t stream, DType dtype, const PlainProduct& product);
 
 }  // namespace chairlift::cuda

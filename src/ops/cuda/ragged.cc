@@ -1,5 +1,5 @@
-// The operators over packed sequences on a CUDA device, with the semantics of ops/ragged. Offsets
-// that are wrong fail the stream's next event: only kernels read them.
+// The operators over packed sequences on a CUDA device, with the semantics of ops/ragged. Wrong
+// offsets fail the stream's next event, because only kernels read them.
 #include "ops/cuda/ragged.cuh"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Kernels over packed sequences but attention.
+// Kernels over packed sequences, except attention.
 #include <algorithm>
 #include <type_traits>
 
@@ -27,11 +27,11 @@ __device__ __forceinline__ int64_t Thread() {
 }
 __device__ __forceinline__ int64_t Threads() { return static_cast<int64_t>(gridDim.x) * kThreads; }
 
-// What sums are taken in: integers wrap around.
+// The type of sums: integers wrap around.
 template <typename T>
 using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
 
-// NaN where either is.
+// NaN if either is NaN.
 template <typename C>
 __device__ __forceinline__ C Larger(C a, C b) {
   return a > b || a != a ? a : b;
@@ -41,7 +41,7 @@ __device__ __forceinline__ C Smaller(C a, C b) {
   return a < b || a != a ? a : b;
 }
 
-// A thread a sequence and column.
+// One thread per sequence and column.
 template <typename T, RaggedFold kFold>
 __global__ void __launch_bounds__(kThreads)
     ReduceKernel(Sequences p, int64_t columns, const T* x, T* y) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Words to a row; a thread a word.
+// Words per row; one thread per word.
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     TokenKernel(int64_t index, Sequences p, int64_t words, const Word* x, Word* y) {
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// As TokenKernel for rows without elements, whose indices are checked all the same.
+// Like TokenKernel, for rows without elements: their indices are still checked.
 __global__ void __launch_bounds__(kThreads) CheckTokensKernel(int64_t index, Sequences p) {
   CheckAllOffsets(p);
   for (int64_t s = Thread(); s < p.count; s += Threads()) {
@@ -108,14 +108,14 @@ __global__ void __launch_bounds__(kThreads) CheckTokensKernel(int64_t index, Seq
   }
 }
 
-// A warp a token.
+// One warp per token.
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     SpreadRowsKernel(Sequences p, int64_t words, const Word* x, Word* y) {
   CheckAllOffsets(p);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t token = Thread() / kWarp; token < p.tokens; token += Threads() / kWarp) {
-    // The last sequence that begins at the token or before, of those with their end as one more.
+    // The last sequence that begins at or before the token; the end of all counts as another one.
     int64_t low = 0, high = p.count + 1;
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread a sequence and column; sequence `count` is the tokens behind the last.
+// One thread per sequence and column; sequence `count` is the tokens after the last one.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     CumSumKernel(Sequences p, int64_t columns, bool exclusive, bool reverse, const T* x, T* y) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls f.template operator()<Word>() with the widest word that rows and addresses are made of.
+// Calls f.template operator()<Word>() with the widest word that divides rows and addresses.
 template <typename F>
 void ForWords(size_t row_bytes, const void* x, const void* y, F&& f) {
   const size_t bits = row_bytes | reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y);
@@ -171,7 +171,7 @@ void ForWords(size_t row_bytes, const void* x, const void* y, F&& f) {
 
 void LaunchRaggedReduce(DType dtype, RaggedFold fold, const Sequences& sequences, int64_t columns,
                         const void* x, void* y, cudaStream_t stream) {
-  // One block at the least checks the offsets.
+  // At least one block, which checks the offsets.
   const int grid = GridFor(std::max<int64_t>(1, CeilDiv(sequences.count * columns, kThreads)));
   const auto launch = [&]<typename T>() {
     const T* from = static_cast<const T*>(x);

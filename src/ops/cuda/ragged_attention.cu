@@ -1,15 +1,15 @@
 // Attention over packed sequences. A block computes a tile of queries of one head against the keys
-// of their sequence, tile after tile, correcting the running maximum and sum of each query (Dao et
-// al., "FlashAttention", 2022, §3.1).
+// of their sequence, tile after tile, and corrects the running maximum and sum of each query (Dao
+// et al., "FlashAttention", 2022, §3.1).
 //
-// Only the device knows where sequences begin. With a = floor(offset(s) / kTile) + s as the first
-// slot of sequence s, its ceil(length / kTile) tiles of queries always fit before the slot of
-// sequence s + 1, so that floor(tokens / kTile) + sequences + 1 slots are enough for all, and each
-// block finds its sequence by a search over the offsets. Tokens behind the last sequence count as
-// one more, which is filled with zeros. Blocks of slots that have no queries end at once.
+// Only the device knows where sequences begin. Let a = floor(offset(s) / kTile) + s be the first
+// slot of sequence s. Its ceil(length / kTile) tiles of queries always fit before the slot of
+// sequence s + 1. So floor(tokens / kTile) + sequences + 1 slots are enough for all, and each block
+// finds its sequence by a search over the offsets. Tokens after the last sequence count as another
+// sequence, which is filled with zeros. Blocks of slots without queries end at once.
 //
-// float16 and bfloat16 with sizes in multiples of 8 take tensor cores; everything else of at most
-// kMaxSize takes multiply-adds in float32; larger heads a warp for each query.
+// float16 and bfloat16 with sizes in multiples of 8 use tensor cores. Everything else up to
+// kMaxSize uses multiply-adds in float32. Larger heads use one warp per query.
 #include <algorithm>
 #include <cmath>
 
@@ -21,31 +21,31 @@
 namespace chairlift::cuda {
 namespace {
 
-constexpr int kTile = 64;      // queries, and keys, of a tile
+constexpr int kTile = 64;      // queries, and keys, per tile
 constexpr int kMaxSize = 128;  // columns and values of the tiled kernels
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kLog2E = 1.4426950408889634f;
 
-// What a block works on.
+// The work of a block.
 struct Place {
   int64_t begin;  // the sequence's first token
   int length;     // its tokens
-  int first;      // the tile's first query; at least `length` where there is none
+  int first;      // the tile's first query; at least `length` if there is none
   int head;
-  bool zeros;  // tokens behind the last sequence
+  bool zeros;  // tokens after the last sequence
 };
 
 __device__ __forceinline__ int64_t SlotOf(const RaggedAttentionArgs& p, int64_t s) {
   return OffsetAt(p.offsets, s, p.tokens) / kTile + s;
 }
 
-// Whole warps call it.
+// Called by whole warps.
 __device__ __forceinline__ Place FindPlace(const RaggedAttentionArgs& p) {
   const int64_t slot = blockIdx.x / p.heads;
   Place place;
   place.head = static_cast<int>(blockIdx.x - slot * p.heads);
-  // The last s of [0, sequences] whose slot is not behind this one, 32 at a time. Whatever the
+  // The last s of [0, sequences] whose slot is at or before this one, 32 at a time. For any
   // offsets, s stays in that range.
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int64_t low = 0, high = p.sequences + 1;
@@ -69,7 +69,7 @@ __device__ __forceinline__ Place FindPlace(const RaggedAttentionArgs& p) {
   return place;
 }
 
-// By the first block alone.
+// Run by the first block only.
 __device__ __forceinline__ void CheckAllOffsets(const RaggedAttentionArgs& p) {
   if (blockIdx.x != 0) return;
   CheckOffsets(p.offsets, p.sequences, p.tokens, p.fault,
@@ -88,8 +88,8 @@ __device__ void FillZeros(const RaggedAttentionArgs& p, const Place& place) {
   }
 }
 
-// Biases, times log2(e), of the keys of a tile, or by distance: entry kTile − 1 + j − i is for
-// query i and key j of the tile. `biases` has 2 · kTile entries.
+// Biases times log2(e) for the keys of a tile. By distance: entry kTile − 1 + j − i is for query i
+// and key j of the tile. `biases` has 2 · kTile entries.
 template <typename T>
 __device__ __forceinline__ void LoadBiases(const RaggedAttentionArgs& p, const Place& place,
                                            int key, float* biases) {
@@ -123,8 +123,8 @@ __device__ __forceinline__ float InverseSum(const RaggedAttentionArgs& p, float 
   return 1.0f / sum;
 }
 
-// The running maximum of a query after a tile with maximum `most`, and by how much what was summed
-// before shrinks. A query that has seen nothing yet has `base` 0, so that its powers are 0.
+// The running maximum of a query after a tile with maximum `most`, and the factor by which earlier
+// sums shrink. For a query without any key so far, `base` is 0, so that its powers are 0.
 struct Raised {
   float max, base, shrink;
 };
@@ -138,12 +138,12 @@ __device__ __forceinline__ Raised Raise(float max, float most) {
 
 // --- Tensor cores --------------------------------------------------------------------------------
 
-constexpr int kMmaThreads = 128;  // a warp for 16 queries
+constexpr int kMmaThreads = 128;  // one warp per 16 queries
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
-// 16 bytes, zeros where not `inside`.
+// Copies 16 bytes; zeros if not `inside`.
 __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
                "r"(inside ? 16 : 0)
@@ -205,8 +205,8 @@ __device__ __forceinline__ uint32_t PackPair(float a, float b) {
   return bits;
 }
 
-// Where 8 elements (16 bytes, a chunk) of a row of a tile of kSize columns lie, in bytes: chunks
-// are permuted so that 8 rows' same chunk, which ldmatrix reads, are in different banks.
+// The byte offset of 8 elements (16 bytes, a chunk) of a row in a tile of kSize columns. Chunks are
+// permuted so that the same chunk of 8 rows, which ldmatrix reads, is in different banks.
 template <int kSize>
 __device__ __forceinline__ uint32_t ChunkAt(int row, int chunk) {
   constexpr int kChunks = kSize / 8;
@@ -214,13 +214,13 @@ __device__ __forceinline__ uint32_t ChunkAt(int row, int chunk) {
   return static_cast<uint32_t>((row * kChunks + (chunk ^ by)) * 16);
 }
 
-// Starts the copy of `rows` rows of `size` elements, `stride` apart, into a tile; the rest of it
-// becomes zeros.
+// Starts the copy of `rows` rows of `size` elements, `stride` apart, into a tile. The rest of the
+// tile becomes zero.
 template <typename T, int kSize>
 __device__ __forceinline__ void CopyTile(uint32_t to, const T* from, int rows, int size,
                                          int64_t stride) {
   constexpr int kChunks = kSize / 8;
-  constexpr int kRows = kMmaThreads / kChunks;  // at once
+  constexpr int kRows = kMmaThreads / kChunks;  // at the same time
   const int first = static_cast<int>(threadIdx.x) / kChunks;
   const int chunk = static_cast<int>(threadIdx.x) % kChunks;
   const T* at = from + first * stride + chunk * 8;
@@ -236,7 +236,7 @@ __device__ __forceinline__ void CopyTile(uint32_t to, const T* from, int rows, i
 template <int kSize>
 constexpr int kMmaSharedBytes = 3 * kTile* kSize * 2;  // Q, K and V
 
-// columns and values are at most kSize, and multiples of 8; q, k, v and out 16-byte aligned.
+// columns and values are at most kSize and multiples of 8; q, k, v and out are 16-byte aligned.
 template <typename T, int kSize>
 __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
     MmaKernel(const __grid_constant__ RaggedAttentionArgs p) {
@@ -273,18 +273,18 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
   CopyTile<T, kSize>(v_tile, v, min(kTile, keys_seen), values, v_stride);
   CommitCopies();
 
-  // Elements 0 and 1 of an 8-wide group are of query warp_row + lane / 4, 2 and 3 of the query 8
-  // below; their columns are lane % 4 · 2 and the next.
+  // Elements 0 and 1 of an 8-wide group belong to query warp_row + lane / 4, elements 2 and 3 to
+  // the query 8 below. Their columns are lane % 4 · 2 and the next.
   float out[kSize / 8][4] = {};
   float max[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // of this lane's columns
+  float sum[2] = {0, 0};  // over this lane's columns
   const int row = warp_row + lane / 4;
   const int column = lane % 4 * 2;
 
   for (int key = 0; key < keys_seen; key += kTile) {
     const int keys = min(kTile, keys_seen - key);
     if (p.bias != nullptr) LoadBiases<T>(p, place, key, biases);
-    WaitForCopies<1>();  // of Q and K
+    WaitForCopies<1>();  // for Q and K
     __syncthreads();
     float s[kTile / 8][4] = {};
     if (works) {
@@ -309,9 +309,9 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
       CopyTile<T, kSize>(k_tile, k + (key + kTile) * k_stride, min(kTile, keys_seen - key - kTile),
                          columns, k_stride);
     }
-    CommitCopies();  // perhaps of nothing
+    CommitCopies();  // possibly empty
     if (works) {
-      // Scores in powers of 2, −∞ where there is no key or none that is seen.
+      // Scores as exponents of 2; −∞ if there is no key or it is masked.
       const float factor = p.scale * kLog2E;
       if (p.softcap == 0) {
 #pragma unroll
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
       }
       if (p.bias != nullptr) {
         const float* const upper = biases + (p.points > 0 ? kTile - 1 - row : 0) + column;
-        const float* const lower = upper - (p.points > 0 ? 8 : 0);  // of the query 8 below
+        const float* const lower = upper - (p.points > 0 ? 8 : 0);  // for the query 8 below
 #pragma unroll
         for (int n = 0; n < kTile / 8; ++n) {
           s[n][0] += upper[n * 8];
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
         }
 #pragma unroll
         for (int n = 0; n < kTile / 8; ++n) {
-          if (n / 2 * 16 >= keys) continue;  // nor are they multiplied
+          if (n / 2 * 16 >= keys) continue;  // not multiplied either
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; ++e) {
             s[n][e] = FastPower2(s[n][e] - raised.base);
@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
         }
       }
     }
-    WaitForCopies<1>();  // of V
+    WaitForCopies<1>();  // for V
     __syncthreads();
     if (works) {
 #pragma unroll
@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
     sum[half] += __shfl_xor_sync(kAllLanes, sum[half], 1);
     sum[half] += __shfl_xor_sync(kAllLanes, sum[half], 2);
     const float by = InverseSum(p, sum[half]);
-    // Through the warp's rows of the tile of Q, which nobody else reads, to write whole chunks.
+    // Uses the warp's rows of the tile of Q, which no other warp reads, to write whole chunks.
 #pragma unroll
     for (int n = 0; n < kSize / 8; ++n) {
       const uint32_t at = ChunkAt<kSize>(row + 8 * half, n) + static_cast<uint32_t>(column) * 2;
@@ -461,9 +461,9 @@ __global__ void __launch_bounds__(kFmaThreads)
     return;
   }
   const int thread = static_cast<int>(threadIdx.x);
-  const int row = thread / 16 * 4;      // of 4 queries
+  const int row = thread / 16 * 4;      // 4 queries from here
   const int column = thread % 16;       // keys column · 4 and the 3 after it
-  constexpr int kColumns = kSize / 16;  // of the output, from column · kColumns
+  constexpr int kColumns = kSize / 16;  // output columns per thread, from column · kColumns
   struct alignas(kColumns < 4 ? 8 : 16) Columns {
     float v[kColumns];
   };
@@ -478,7 +478,7 @@ __global__ void __launch_bounds__(kFmaThreads)
       static_cast<const T*>(p.q) + ((place.begin + place.first) * p.heads + place.head) * p.columns;
   const T* const k = static_cast<const T*>(p.k) + place.begin * k_stride + kv_head * p.columns;
   const T* const v = static_cast<const T*>(p.v) + place.begin * v_stride + kv_head * p.values;
-  // A run of threads reads a row; zeros where there is none, or no column.
+  // Consecutive threads read a row; zeros if the row or the column does not exist.
   for (int i = thread; i < kTile * kSize; i += kFmaThreads) {
     const int r = i / kSize, c = i % kSize;
     q_tile[c * kFmaPitch + r] =
@@ -486,10 +486,10 @@ __global__ void __launch_bounds__(kFmaThreads)
   }
   float out[4][kColumns] = {};
   float max[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-  float sum[4] = {};  // of this thread's keys
+  float sum[4] = {};  // over this thread's keys
   for (int key = 0; key < keys_seen; key += kTile) {
     const int keys = min(kTile, keys_seen - key);
-    __syncthreads();  // the tiles before are read
+    __syncthreads();  // the previous tiles have been read
     if (p.bias != nullptr) LoadBiases<T>(p, place, key, biases);
     for (int i = thread; i < kTile * kSize; i += kFmaThreads) {
       const int r = i / kSize, c = i % kSize;
@@ -540,7 +540,7 @@ __global__ void __launch_bounds__(kFmaThreads)
       *reinterpret_cast<float4*>(weights + (column * 4 + j) * kFmaPitch + row) =
           make_float4(s[0][j], s[1][j], s[2][j], s[3][j]);
     }
-    __syncwarp();  // a row's weights come from the 16 threads that read them
+    __syncwarp();  // a row's weights come from the same 16 threads that read them
 #pragma unroll 4
     for (int j = 0; j < keys; ++j) {
       const float4 a = *reinterpret_cast<const float4*>(weights + j * kFmaPitch + row);
@@ -573,10 +573,10 @@ __global__ void __launch_bounds__(kFmaThreads)
 // --- Heads of any size ---------------------------------------------------------------------------
 
 constexpr int kPlainWarps = 4;
-constexpr int kPlainValues = 4;  // of a lane at once
+constexpr int kPlainValues = 4;  // per lane at the same time
 
-// A warp for each query of a tile in turn: the maximum and sum first, then the values in stretches
-// of kWarp · kPlainValues, their scores computed again.
+// One warp for each query of a tile in turn. First the maximum and sum, then the values in groups
+// of kWarp · kPlainValues, with scores computed again.
 template <typename T>
 __global__ void __launch_bounds__(kPlainWarps* kWarp)
     PlainKernel(const __grid_constant__ RaggedAttentionArgs p) {
@@ -652,7 +652,7 @@ __global__ void __launch_bounds__(kPlainWarps* kWarp)
 
 bool Aligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// Calls f.template operator()<kSize>() with the smallest size of a kernel for `size` columns.
+// Calls f.template operator()<kSize>() with the smallest kernel size for `size` columns.
 template <typename F>
 void ForSize(int64_t size, F&& f) {
   if (size <= 32) {

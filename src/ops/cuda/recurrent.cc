@@ -1,7 +1,7 @@
 // LSTM, GRU, RNN, chairlift::RecurrentStep and chairlift::LstmGates on a GPU.
 //
 // A layer projects all its input in one product. Each time step is then one product of the states
-// of both directions with R and one kernel of gate arithmetic (two of each for a GRU whose reset
+// of both directions with R, and one kernel of gate arithmetic (two of each for a GRU whose reset
 // gate comes before the product). Lengths stay on the device: a row that has ended keeps its state.
 #include "ops/cuda/recurrent.cuh"
 
@@ -20,7 +20,7 @@
 namespace chairlift::cuda {
 namespace {
 
-// What elements of this type are computed in.
+// The type that elements of this type are computed in.
 DType ComputedIn(DType dtype) { return dtype == DType::kDouble ? dtype : DType::kFloat; }
 
 bool IsFloat(DType dtype) {
@@ -28,7 +28,7 @@ bool IsFloat(DType dtype) {
          dtype == DType::kBFloat16;
 }
 
-// Hands out scratch: offsets in bytes, each 64-byte aligned.
+// Allocates scratch memory: offsets in bytes, each 64-byte aligned.
 class ScratchPlan {
  public:
   size_t Add(int64_t elements, DType dtype) {
@@ -61,7 +61,7 @@ void* Offset(void* p, int64_t elements, DType dtype) {
 // Time steps of all directions of a cell.
 class CellStep {
  public:
-  // Takes its scratch from `plan`.
+  // Allocates its scratch memory from `plan`.
   static StatusOr<CellStep> Create(const RecurrentSpec& spec, DType dtype, int64_t batch,
                                    int64_t hidden, const CompileContext& context,
                                    ScratchPlan& plan) {
@@ -116,11 +116,11 @@ class CellStep {
     return step;
   }
 
-  // What holds for every step, for the caller to complete: x, biases, states, y.
+  // What is the same in every step. The caller adds x, biases, states and y.
   const RecurrentGates& gates() const { return gates_; }
 
-  // One step: gates.h is h before it and `r` is R [directions, gates · hidden, hidden], which is
-  // not read where h is zero.
+  // One step: gates.h is h before it. `r` is R [directions, gates · hidden, hidden], which is not
+  // read if h is zero.
   Status Run(cudaStream_t stream, RecurrentGates gates, const void* r, bool h_is_zero,
              std::byte* scratch) const {
     if (!h_is_zero) {
@@ -144,11 +144,11 @@ class CellStep {
 
  private:
   DType dtype_ = DType::kUndefined;
-  bool two_products_ = false;  // GRU: the hidden gate's is of the reset state
+  bool two_products_ = false;  // GRU: the hidden gate's product uses the reset state
   RecurrentGates gates_;
   std::vector<CublasProduct> products_;
   size_t cublas_bytes_ = 0;
-  size_t product_ = 0, reset_ = 0, cublas_ = 0;  // places in the scratch
+  size_t product_ = 0, reset_ = 0, cublas_ = 0;  // offsets in the scratch memory
 };
 
 class RecurrentStepKernel final : public Kernel {
@@ -191,7 +191,7 @@ class RecurrentStepKernel final : public Kernel {
   size_t scratch_bytes_;
 };
 
-// The CPU's error for lengths that are known; others are a fault at run time.
+// The CPU's error for known lengths; others become a fault at run time.
 Status CheckLengths(const Tensor& lengths, int64_t time) {
   for (int64_t b = 0; b < lengths.size(); ++b) {
     const int32_t length = lengths.data<int32_t>()[b];
@@ -285,7 +285,7 @@ class LayerKernel final : public Kernel {
   LayerKernel(CublasProduct project, CellStep step)
       : project_(std::move(project)), step_(std::move(step)) {}
 
-  // All but the states and x.
+  // Everything except the states and x.
   RecurrentGates Gates(const KernelArgs& args, const RecurrentStates& states) const {
     RecurrentGates gates = step_.gates();
     const int64_t columns = gates.gates * gates.hidden;
@@ -320,7 +320,7 @@ class LayerKernel final : public Kernel {
   RecurrentStates states_;
   CublasProduct project_;
   CellStep step_;
-  size_t h_ = 0, c_ = 0, projected_ = 0, cublas_ = 0;  // places in the scratch
+  size_t h_ = 0, c_ = 0, projected_ = 0, cublas_ = 0;  // offsets in the scratch memory
   size_t scratch_bytes_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace chairlift::cuda {
 namespace {
 
-// Elements below which single units to a thread are faster than packs of them.
+// Below this many elements, single units per thread are faster than packs.
 constexpr int64_t kPackElements = int64_t{1} << 17;
 
 __device__ __forceinline__ float Log1p(float x) { return log1pf(x); }
@@ -59,13 +59,13 @@ __device__ __forceinline__ int64_t LengthOf(const int32_t* lengths, int64_t b, i
   return length < 0 ? 0 : length > time ? time : length;
 }
 
-// V units of one row, from `unit` on, and what the row's parts are.
+// V units of one row, starting at `unit`, and the row's operands.
 template <typename T, int V>
 struct Place {
   using C = Compute<T>;
   const RecurrentGates& g;
   int64_t row, direction, unit;
-  const T* x;  // of gate place 0
+  const T* x;  // for the gate in place 0
 
   // x + W's bias.
   __device__ __forceinline__ void Input(int gate, C* out) const {
@@ -106,7 +106,7 @@ struct Place {
 #pragma unroll
     for (int i = 0; i < V; ++i) out[i] += b[i];
   }
-  // x[i] = f(x[i] within the bound).
+  // x[i] = f(x[i] clipped to the bound).
   __device__ __forceinline__ void Gate(const GateActivation& f, C* x) const {
     const C bound = g.clip;
 #pragma unroll
@@ -114,7 +114,7 @@ struct Place {
   }
 };
 
-// The new h of V units, and for LSTM c, which is stored.
+// The new h of V units; for LSTM also c, which is stored.
 template <GatesKind kKind, typename T, int V>
 __device__ __forceinline__ void Cell(const RecurrentGates& g, const Place<T, V>& at,
                                      Compute<T>* h) {
@@ -177,13 +177,13 @@ __device__ __forceinline__ void Cell(const RecurrentGates& g, const Place<T, V>&
 #pragma unroll
     for (int i = 0; i < V; ++i) n[i] += recurrent[i];
     at.Gate(f[1], n);
-    // n + z (h − n) would lose digits where h and n are far apart.
+    // n + z (h − n) would lose digits if h and n are far apart.
 #pragma unroll
     for (int i = 0; i < V; ++i) h[i] = (C(1) - z[i]) * n[i] + z[i] * before[i];
   }
 }
 
-// `columns` packs of V units to a row.
+// `columns` packs of V units per row.
 template <GatesKind kKind, typename T, int V>
 __global__ void __launch_bounds__(256)
     StepRows(const __grid_constant__ RecurrentGates g, int64_t columns) {
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// One element a thread.
+// One element per thread.
 template <typename T>
 __global__ void __launch_bounds__(256)
     StartElements(const RecurrentStates s, const T* from_h, const T* from_c, T* h, Compute<T>* c,

@@ -1,4 +1,4 @@
-// Reductions and the places of largest and smallest elements.
+// Reductions, ArgMax and ArgMin.
 #include "ops/cuda/reduction.cuh"
 
 #include <algorithm>

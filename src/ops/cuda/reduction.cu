@@ -9,7 +9,7 @@ namespace chairlift::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-// What elements are folded in.
+// The type in which elements are folded.
 template <typename T>
 struct FoldType {
   using Type =
@@ -19,7 +19,7 @@ struct FoldType {
 template <typename T>
 using FoldIn = typename FoldType<T>::Type;
 
-// What nothing folds to: of integers, an end of T.
+// The fold of no elements; for integers, an end of T's range.
 template <typename T, typename C>
 __device__ C Nothing(Fold fold) {
   constexpr bool kReal = std::is_floating_point_v<C>;
@@ -86,8 +86,8 @@ __device__ C Together(Fold fold, C x) {
   return x;
 }
 
-// The fold of one output by kLanes neighbouring threads, whole warps if kLanes is above 1: so that
-// lanes read neighbouring elements, or else (columns) neighbouring threads do.
+// kLanes adjacent threads fold one output, in whole warps if kLanes is above 1. Adjacent lanes read
+// adjacent elements; or (columns) adjacent threads do.
 template <typename T, int kLanes>
 __global__ void FoldAll(Fold fold, __grid_constant__ const FoldLoops loops, const T* in, T* out) {
   using C = FoldIn<T>;
@@ -114,8 +114,8 @@ __global__ void FoldAll(Fold fold, __grid_constant__ const FoldLoops loops, cons
         largest = isinf(most) ? C(0) : most;
       }
     }
-    // A mean is summed from its first element on, unless that is too large for differences: values
-    // may be large beside how they differ.
+    // A mean is summed relative to its first element, unless that is too large for differences,
+    // because values may be large compared with their differences.
     C from_first = C(0);
     if constexpr (std::is_floating_point_v<C>) {
       if (fold == Fold::kMean && there && loops.folded > 0) {
@@ -200,7 +200,7 @@ bool LaunchFold(Fold fold, DType type, const FoldLoops& loops, const void* in, v
                 cudaStream_t stream) {
   const auto launch = [&]<typename T>() {
     if (loops.kept == 0) return;
-    // Outputs whose folded elements lie together are folded by a warp; others by a thread.
+    // If the folded elements of an output are contiguous, a warp folds them, otherwise a thread.
     const bool rows = loops.folded >= kWarp && loops.num_folded > 0 &&
                       loops.folded_strides[loops.num_folded - 1] == 1;
     const bool few = loops.kept < 4096 && loops.folded >= kWarp;

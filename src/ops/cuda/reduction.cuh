@@ -25,7 +25,7 @@ enum class Fold : uint8_t {
 
 inline constexpr int kMaxFoldDims = 8;
 
-// Output o (in [0, kept)) folds `folded` elements; an index's element lies at the sum of its
+// Output o (in [0, kept)) folds `folded` elements; the element of an index is at the sum of its
 // coordinates times the strides.
 struct FoldLoops {
   int64_t kept, folded;
@@ -34,17 +34,16 @@ struct FoldLoops {
   int64_t folded_dims[kMaxFoldDims], folded_strides[kMaxFoldDims];
 };
 
-// Floats in float32 (float64 in itself), integers in 64 bits. False for types that it does not
-// fold.
+// Floats in float32 (float64 in float64), integers in 64 bits. False for unsupported types.
 bool LaunchFold(Fold fold, DType type, const FoldLoops& loops, const void* in, void* out,
                 cudaStream_t stream);
 
-// The index (int64) of the largest or smallest of `size` elements, `inner` apart, for each of
-// outer · inner outputs; of equals the first or the last; NaN is beyond all.
+// The index (int64) of the largest or smallest of `size` elements, `inner` apart, for each of outer
+// · inner outputs. Ties give the first or the last; NaN exceeds everything.
 bool LaunchArgFold(bool largest, bool last, DType type, int64_t outer, int64_t size, int64_t inner,
                    const void* in, int64_t* out, cudaStream_t stream);
 
-// Running sums along one of outer × size × inner elements. False for types that it does not sum.
+// Running sums along the middle axis of outer × size × inner elements. False for unsupported types.
 bool LaunchCumSum(DType type, bool exclusive, bool reverse, int64_t outer, int64_t size,
                   int64_t inner, const void* in, void* out, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Walks over the elements of rows, several of a row to a thread.
+// Loops over the elements of rows, several elements of a row per thread.
 #ifndef CHAIRLIFT_OPS_CUDA_ROWS_CUH_
 #define CHAIRLIFT_OPS_CUDA_ROWS_CUH_
 
@@ -11,7 +11,7 @@ namespace chairlift::cuda {
 
 inline constexpr int kPackBytes = 16;
 
-// V elements side by side, loaded and stored at once; more than 16 bytes of them in parts.
+// V adjacent elements, loaded and stored together; more than 16 bytes in parts.
 template <typename T, int V>
 struct alignas(V * sizeof(T) < kPackBytes ? V * sizeof(T) : kPackBytes) Pack {
   T values[V];
@@ -30,12 +30,12 @@ __device__ __forceinline__ void StorePack(const Compute<T>* from, T* to) {
   *reinterpret_cast<Pack<T, V>*>(to) = pack;
 }
 
-// Whether packs may be read there; null is.
+// Whether packs may be read at this address; true for null.
 inline bool PackAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kPackBytes == 0; }
 
-// Threads x to the `columns` (or packs) of a row, y to rows: thread (x, y) of block (i, j) begins
-// at column i · block.x + x and row j · block.y + y, and goes on by all rows of the grid, with
-// `rows_a_thread` rows at least for each where there are enough.
+// Threads x are for the `columns` (or packs) of a row, y for rows. Thread (x, y) of block (i, j)
+// starts at column i · block.x + x and row j · block.y + y, and advances by all rows of the grid.
+// Each gets at least `rows_a_thread` rows if there are enough.
 struct RowGrid {
   dim3 grid, block;
 };

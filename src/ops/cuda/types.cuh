@@ -15,7 +15,7 @@ namespace chairlift::cuda {
 using Half = __half;
 using BHalf = __nv_bfloat16;
 
-// What an element is computed in.
+// The type in which an element is computed.
 template <typename T>
 struct ComputeType {
   using Type = T;
@@ -52,8 +52,8 @@ __device__ __forceinline__ void Store(T* p, Compute<T> value) {
   }
 }
 
-// Calls f.template operator()<T>() with the device's type for `dtype`, if it is one of these; false
-// where it is not.
+// Calls f.template operator()<T>() with the device's type for `dtype` if it is one of these;
+// otherwise returns false.
 template <typename F>
 bool ForFloats(DType dtype, F&& f) {
   switch (dtype) {
@@ -108,7 +108,7 @@ template <typename F>
 bool ForNumbers(DType dtype, F&& f) {
   return ForFloats(dtype, f) || ForIntegers(dtype, f);
 }
-// By width alone, for what moves elements.
+// By width alone, for code that moves elements.
 template <typename F>
 void ForWidth(size_t bytes, F&& f) {
   switch (bytes) {

@@ -1,7 +1,7 @@
 // Add, Sub, Mul, Div: broadcast arithmetic of two operands, and of shapes.
 //
-// Integer results wrap around; an integer divided by zero is 0, and the smallest one divided by −1
-// is itself.
+// Integer results wrap around. Division of an integer by zero gives 0, and the smallest one divided
+// by −1 is itself.
 #include <type_traits>
 #include <vector>
 
@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-// Integers wide and unsigned, so that overflow wraps (and uint16 × uint16 does not become int).
+// Wide unsigned integers, so that overflow wraps (and uint16 × uint16 does not become int).
 template <typename T>
 using Wrapping = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
 
@@ -54,7 +54,7 @@ struct DivOp {
   }
 };
 
-// The dimension x op y, where it is certain.
+// The dimension x op y, if it is certain.
 template <typename Op>
 Dim ApplyToDims(const Dim& x, const Dim& y) {
   if (x.known() && y.known()) {

@@ -8,7 +8,8 @@
 namespace chairlift {
 namespace {
 
-// A shift by the width or more, or to the other side, leaves nothing but, to the right, the sign.
+// A shift by at least the width, or a negative one, leaves 0, or the sign when shifting to the
+// right.
 template <typename T>
 bool Within(T places) {
   return static_cast<std::make_unsigned_t<T>>(places) < sizeof(T) * 8;

@@ -1,6 +1,6 @@
-// Cast and CastLike: every element type to every other; BitCast: the same bytes as another type.
+// Cast and CastLike: every element type to every other. BitCast: the same bytes as another type.
 //
-// Floats become integers towards zero; out of range they are held to the nearest end, and NaN is 0
+// Floats are rounded towards zero to integers. Values out of range are clamped, and NaN becomes 0
 // (the standard leaves both open). Integers wrap. Anything but 0 is true.
 #include <algorithm>
 #include <type_traits>
@@ -44,7 +44,7 @@ auto DispatchAny(DType dtype, F&& f) {
                        uint16_t, uint32_t, uint64_t, bool>(dtype, std::forward<F>(f));
 }
 
-// A vector conversion as a block: input and output have one shape, so that rows are contiguous.
+// A vector conversion as a block: input and output have the same shape, so rows are contiguous.
 template <typename In, typename Out, void (*kConvert)(const In*, Out*, int64_t)>
 void ConvertBlock(const ElementBlock& b) {
   for (int64_t r = 0; r < b.rows; ++r) {
@@ -115,7 +115,7 @@ Status InferBitCast(InferContext& context) {
   return absl::OkStatus();
 }
 
-// A truth value is 0 or 1 in memory, whatever byte it came from.
+// A bool is 0 or 1 in memory, whatever byte it came from.
 StatusOr<std::unique_ptr<Kernel>> CompileBitCast(const CompileContext& context) {
   const bool to_bool = context.outputs[0].dtype == DType::kBool;
   return MakeKernel([bytes = context.inputs[0].byte_size(), to_bool](const KernelArgs& args) {
@@ -128,7 +128,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileBitCast(const CompileContext& context) 
   });
 }
 
-// Of input 1 the type alone is read.
+// Only the type of input 1 is read.
 StatusOr<AxisMap> CastLikeAxes(const InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesWithout(context, {}));
   map.inputs[1].unread = true;

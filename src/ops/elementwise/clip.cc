@@ -1,4 +1,4 @@
-// Clip: elements held between two optional scalars. Where they cross, the upper one holds.
+// Clip: clamps elements between two optional scalars. If they cross, the upper one wins.
 #include <limits>
 #include <utility>
 
@@ -86,7 +86,7 @@ Status InferClip(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Where its ends are constants.
+// If its bounds are constants.
 std::optional<FusedStep> ClipStep(const Attributes&, std::span<const ValueInfo> inputs) {
   FusedStep clip{
       .name = "Clip", .operands = {0, -1, -1}, .alpha = kEnds<float>[0], .beta = kEnds<float>[1]};

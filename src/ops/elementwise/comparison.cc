@@ -1,4 +1,4 @@
-// Equal, Less, Greater and their like; IsNaN and IsInf. Results are truth values.
+// Equal, Less, Greater and similar; IsNaN and IsInf. Results are bools.
 #include <cmath>
 
 #include "ops/axis_map.h"
@@ -26,7 +26,7 @@ Status InferPairComparison(InferContext& context) { return InferBroadcast(contex
 template <template <typename> class Op, bool kSwap>
 StatusOr<std::unique_ptr<Kernel>> CompilePair(const CompileContext& context) {
   const DType dtype = context.inputs[0].dtype;
-  // Truth values (Equal only) compare as bytes.
+  // Bools (Equal only) compare as bytes.
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ElementFn fn,
       DispatchNumeric(dtype == DType::kBool ? DType::kUInt8 : dtype, []<typename T>() {

@@ -1,4 +1,4 @@
-// Walks a broadcast loop nest in blocks of its last two dimensions.
+// Runs over a broadcast loop nest in blocks of its last two dimensions.
 #include "ops/elementwise/element_kernel.h"
 
 #include <algorithm>
@@ -41,13 +41,13 @@ bool ElementLoop::KeepsZeros(std::span<const TensorDesc> operands) const {
   alignas(64) std::array<std::byte, kSome * sizeof(double)> zeros{}, made{};
   ElementBlock block{{}, made.data(), 1, kSome, {}, {}, params_, program_};
   for (size_t k = 0; k < operands.size(); ++k) {
-    if (!operands[k].filled_up()) return false;  // its elements there may be anything
+    if (!operands[k].filled_up()) return false;  // padding elements may have any value
     block.in[k] = zeros.data();
     block.col_step[k] = 1;
   }
   made.fill(std::byte{1});
   fn_(block);
-  // −0 is a zero, too.
+  // −0 is a zero too.
   const auto* floats = reinterpret_cast<const float*>(made.data());
   return output_bytes_ == sizeof(float) &&
          std::all_of(floats, floats + kSome, [](float x) { return x == 0; });
@@ -110,7 +110,7 @@ void ElementLoop::RunAll(std::span<const void* const> inputs, void* output, Team
     });
     return;
   }
-  // Few long rows: each is cut into pieces of whole cache lines.
+  // For few long rows: each is divided into pieces of whole cache lines.
   const int64_t pieces = (parts + rows_ - 1) / rows_;
   const int64_t piece = (cols / pieces + 63) / 64 * 64;
   team.For(static_cast<int>(rows_ * pieces), [&](int part, int) {

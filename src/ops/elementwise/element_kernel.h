@@ -1,5 +1,5 @@
-// Kernels that compute every output element from the operands' elements at the same place: the
-// loop over blocks, and the table of what runs inside.
+// Kernels that compute every output element from the operands' elements at the same position: the
+// loop over blocks, and the table of inner functions.
 #ifndef CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_KERNEL_H_
 #define CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_KERNEL_H_
 
@@ -16,9 +16,9 @@ inline constexpr int kMaxElementOperands = 8;
 // Numbers an operator takes from its attributes (alpha, min, max).
 using ElementParams = std::array<double, 3>;
 
-// rows × cols elements of output, contiguous. Operand k's element (r, c) is at
-// in[k] + r * row_step[k] + c * col_step[k] elements; col_step is 0 or 1. The output may be the
-// very memory of an operand that walks as it does.
+// rows × cols elements of output, contiguous. Operand k's element (r, c) is at in[k] + r *
+// row_step[k] + c * col_step[k] elements; col_step is 0 or 1. The output may be the memory of an
+// operand with the same steps.
 struct ElementBlock {
   std::array<const void*, kMaxElementOperands> in;
   void* out;
@@ -27,20 +27,20 @@ struct ElementBlock {
   std::array<int64_t, kMaxElementOperands> row_step;
   std::array<int64_t, kMaxElementOperands> col_step;
   const ElementParams& params;
-  const void* program = nullptr;  // what the loop was made with
+  const void* program = nullptr;  // as given to ElementLoop::Make()
 };
 using ElementFn = void (*)(const ElementBlock&);
 
 // A kernel that runs `fn` over output 0 and all inputs (at most kMaxElementOperands) of `context`,
-// spread over the team where it is large. fn may be null, which is Unimplemented.
+// distributed over the team if it is large. A null fn gives Unimplemented.
 StatusOr<std::unique_ptr<Kernel>> MakeElementKernel(const CompileContext& context, ElementFn fn,
                                                     const ElementParams& params = {});
 
-// One pass of a kernel that folds several: output = fn(operands), with everything known but the
-// memory.
+// One pass of a kernel that folds several operands: output = fn(operands), with everything known
+// except addresses.
 class ElementLoop {
  public:
-  // `program` is handed on to fn, and must outlive the loop.
+  // `program` is passed to fn, and must outlive the loop.
   static StatusOr<ElementLoop> Make(std::span<const TensorDesc> operands, const TensorDesc& output,
                                     ElementFn fn, const ElementParams& params,
                                     const void* program = nullptr);
@@ -55,7 +55,7 @@ class ElementLoop {
   }
 
  private:
-  // Whether fn makes zeros of zeros in what fills up the blocks: tried.
+  // Whether fn maps the zeros that pad blocks to zeros; found by running it.
   bool KeepsZeros(std::span<const TensorDesc> operands) const;
   void ClearFilling(void* output) const;
   void RunAll(std::span<const void* const> inputs, void* output, Team& team,
@@ -68,16 +68,16 @@ class ElementLoop {
   ElementParams params_ = {};
   const void* program_ = nullptr;
   std::array<int64_t, kMaxElementOperands> element_bytes_ = {};
-  int64_t output_bytes_ = 0;  // of one element
+  int64_t output_bytes_ = 0;  // per element
   int64_t rows_ = 0;          // product of all dimensions but the last
 
-  // Of an output whose last block of channels is filled up; 0 images: none is.
-  int64_t images_ = 0, image_elements_ = 0, last_block_at_ = 0;  // of what is stored
+  // For an output whose last block of channels is padded; 0 images: it is not.
+  int64_t images_ = 0, image_elements_ = 0, last_block_at_ = 0;  // in stored elements
   int block_ = 0, used_ = 0;                                     // channels of the last block
   bool keeps_zeros_ = true;
 };
 
-// Elements below which work is not worth handing to a second thread.
+// Work on fewer elements is not distributed to a second thread.
 inline constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
 
 }  // namespace chairlift

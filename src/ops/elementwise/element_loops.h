@@ -1,4 +1,4 @@
-// Plain loops over an ElementBlock for any element types, around a stateless functor.
+// Plain loops over an ElementBlock for any element types, with a stateless functor.
 #ifndef CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_LOOPS_H_
 #define CHAIRLIFT_OPS_ELEMENTWISE_ELEMENT_LOOPS_H_
 

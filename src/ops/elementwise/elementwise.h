@@ -1,4 +1,4 @@
-// What element-wise operators share: registration functions of this folder's files, shape rules,
+// Common part of elementwise operators: registration functions of this folder's files, shape rules,
 // and small compile helpers.
 #ifndef CHAIRLIFT_OPS_ELEMENTWISE_ELEMENTWISE_H_
 #define CHAIRLIFT_OPS_ELEMENTWISE_ELEMENTWISE_H_
@@ -36,7 +36,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileBinary(const CompileContext& context) {
 
 // Output 0 has the type and shape of input 0.
 Status InferSameAsInput(InferContext& context);
-// And its elements.
+// The same, and its elements.
 Status InferPassedOn(InferContext& context);
 
 }  // namespace chairlift

@@ -14,7 +14,7 @@ namespace chairlift {
 namespace HWY_NAMESPACE {
 namespace {
 
-// One row; kX and kY say which operands are single elements.
+// One row; kX and kY tell which operands are single elements.
 template <typename Op, bool kX, bool kY>
 HWY_INLINE void Row(const float* x, const float* y, float* out, size_t n) {
   const FloatTag d;

@@ -1,5 +1,5 @@
-// float32 functions of one and of two vectors, and which of float_simd.h's each one is. Included
-// once per instruction set from *_simd.cc files, after ops/simd_targets.h.
+// float32 functions of one and of two vectors, and their names in float_simd.h. Included once per
+// instruction set from *_simd.cc files, after ops/simd_targets.h.
 #if defined(CHAIRLIFT_OPS_ELEMENTWISE_FLOAT_FUNCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_ELEMENTWISE_FLOAT_FUNCTIONS_INL_H_
 #undef CHAIRLIFT_OPS_ELEMENTWISE_FLOAT_FUNCTIONS_INL_H_
@@ -57,15 +57,15 @@ namespace chairlift {
 namespace HWY_NAMESPACE {
 namespace functions {
 
-// Held to [0, 1].
+// Clamped to [0, 1].
 HWY_INLINE FloatVec Unit(FloatTag d, FloatVec x) {
   return AtMost(AtLeast(x, hn::Zero(d)), hn::Set(d, 1.0f));
 }
 
-// exp(x) - 1 for x < 0; whatever elsewhere.
+// exp(x) - 1 for x < 0; any value elsewhere.
 HWY_INLINE FloatVec ExpM1(FloatTag d, FloatVec x) { return hn::Expm1(d, AtMost(x, hn::Zero(d))); }
 
-// log(1 + exp(x)), which for large |x| is x or exp(x).
+// log(1 + exp(x)); equals x or exp(x) for large |x|.
 HWY_INLINE FloatVec Softplus(FloatTag d, FloatVec x) {
   const auto tail = VLog1pUnit(d, VExp(d, hn::Neg(hn::Abs(x))));
   return hn::Add(AtLeast(x, hn::Zero(d)), tail);
@@ -239,7 +239,7 @@ struct MulOp {
 struct DivOp {
   static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) { return hn::Div(x, y); }
 };
-// A comparison with NaN is false, so y (where it is NaN) or x comes out as NaN.
+// A comparison with NaN is false, so the result is y (if it is NaN) or x.
 struct MaxOp {
   static HWY_INLINE FloatVec Apply(FloatTag, FloatVec x, FloatVec y) {
     return hn::IfThenElse(hn::Gt(x, y), x, hn::IfThenElse(hn::Eq(x, x), y, x));

@@ -1,7 +1,7 @@
-// float32 element-wise functions, vectorised for the machine at hand.
+// Vectorised float32 elementwise functions for the current machine.
 //
-// Accuracy against the exact value: one rounding for arithmetic; at most 4 ulp for the
-// transcendental ones, except Erf and Gelu: 5e-7 absolute (Gelu: times |x|). NaN in is NaN out.
+// Accuracy relative to the exact value: one rounding for arithmetic; at most 4 ulp for
+// transcendental functions, except Erf and Gelu: 5e-7 absolute (Gelu: times |x|). NaN gives NaN.
 #ifndef CHAIRLIFT_OPS_ELEMENTWISE_FLOAT_SIMD_H_
 #define CHAIRLIFT_OPS_ELEMENTWISE_FLOAT_SIMD_H_
 

@@ -61,7 +61,7 @@ namespace {
 HWY_EXPORT(Find);
 }  // namespace
 
-// A unary operand has the output's shape, so that its column stride is always 1 (or there is one
+// A unary operand has the output's shape, so its column stride is always 1 (or there is one
 // element).
 ElementFn FindFloatUnary(FloatUnary op) { return HWY_DYNAMIC_DISPATCH(Find)(op); }
 

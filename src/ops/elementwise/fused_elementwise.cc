@@ -1,5 +1,5 @@
-// chairlift::FusedElementwise: the steps run one after the other on a few elements that stay in
-// registers, so that memory is passed over once.
+// chairlift::FusedElementwise: runs the steps one after the other on a few elements in registers,
+// so that memory is passed over once.
 #include "ops/elementwise/fused_elementwise.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace {
 
 struct Fusable {
   FusableOperator op;
-  FloatUnary unary = {};    // where it has one operand
-  FloatBinary binary = {};  // where it has two
+  FloatUnary unary = {};    // if it has one operand
+  FloatBinary binary = {};  // if it has two
 };
 
 constexpr float kSeluAlpha = 1.67326319217681884765625f, kSeluGamma = 1.05070102214813232421875f;
@@ -59,7 +59,7 @@ constexpr Fusable kFusable[] = {
     {{"Max", 2}, {}, FloatBinary::kMax},
     {{"Min", 2}, {}, FloatBinary::kMin},
     {{"PRelu", 2}, {}, FloatBinary::kPRelu},
-    {{"Where", 3}},  // the first operand is an input of truth values
+    {{"Where", 3}},  // the first operand is an input of bools
 };
 
 const Fusable* Find(std::string_view name) {
@@ -76,8 +76,8 @@ bool IsCondition(const FusedProgram& program, int64_t input) {
 
 // --- The kernel ---
 
-// Where an operation's operand comes from: an input of the node, or, from kFirstResult on, the kept
-// result of a step; −1 for none.
+// The source of an operation's operand: an input of the node or, from kFirstResult on, the kept
+// result of a step; −1: no operand.
 constexpr int64_t kFirstResult = FusedProgram::kMaxInputs;
 
 struct Operation {
@@ -91,7 +91,7 @@ struct Code {
   std::vector<int64_t> element_bytes;  // of each input
 };
 
-// The steps as operations on the value at hand, which is the result of the step before. Results
+// The steps as operations on the current value, which is the result of the previous step. Results
 // that are read later, or twice, are kept.
 class Translator {
  public:
@@ -99,7 +99,7 @@ class Translator {
       : program_(program), num_inputs_(num_inputs), kept_(program.steps.size(), false) {}
 
   std::vector<Operation> Run() {
-    for (int64_t s = 0; s < count(); ++s) Translate(s);  // finds out what is kept
+    for (int64_t s = 0; s < count(); ++s) Translate(s);  // determines which results are kept
     code_.clear();
     for (int64_t s = 0; s < count(); ++s) {
       Translate(s);
@@ -124,7 +124,7 @@ class Translator {
     const int64_t at_hand = s == 0 ? -1 : num_inputs_ + s - 1;
     const bool where = fusable.op.operands == 3;
     const int first = where ? 1 : 0, last = fusable.op.operands - 1;
-    // Of the operands that are numbers, the one taken as the value at hand.
+    // The operand that is taken as the current value, among those that are floats.
     int x = first;
     if (step.operands[first] != at_hand) {
       if (step.operands[last] == at_hand) {
@@ -156,24 +156,24 @@ class Translator {
   std::vector<Operation> code_;
 };
 
-// Rows shorter than this are taken several at once, as many as have so many elements.
+// Shorter rows are processed together, up to this many elements.
 constexpr int64_t kShortRow = 512;
 
-// Memory for operands that are not read where they lie: kept results, inputs that are one element
-// for all at once, and inputs that repeat in another way.
+// Memory for operands that are not read in place: kept results, inputs of one element, and inputs
+// that repeat in another way.
 struct Chunks {
   alignas(64) float results[FusedProgram::kMaxSteps][kFusedRowChunk];
   alignas(64) float repeated[FusedProgram::kMaxInputs][kFusedRowChunk];
   alignas(64) float spread[FusedProgram::kMaxInputs][kShortRow];
 };
 
-// Where an input is found, as FusedRowOp has it.
+// The address of an input, in the form of FusedRowOp.
 struct Place {
   void* data = nullptr;  // only read
   int64_t walk = 0;
 };
 
-// rows × cols elements, one after the other.
+// rows × cols elements, contiguous.
 template <typename T>
 void Spread(const void* from, int64_t row_step, int64_t col_step, int64_t rows, int64_t cols,
             void* to) {
@@ -188,7 +188,7 @@ void Spread(const void* from, int64_t row_step, int64_t col_step, int64_t rows, 
   }
 }
 
-// Input k for rows [r, r + count) of the block, `together` rows at once.
+// Input k for rows [r, r + count) of the block, `together` rows at the same time.
 Place PlaceInput(const ElementBlock& block, int64_t bytes, int k, int64_t r, int64_t count,
                  int64_t together, Chunks& chunks) {
   const int64_t row_step = block.row_step[k], col_step = block.col_step[k];
@@ -276,7 +276,7 @@ Status InferFusedElementwise(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const FusedProgram program,
                              FusedProgram::Load(context.attributes(), context.num_inputs()));
   std::vector<SymbolicShape> shapes;
-  DType dtype = DType::kUndefined;  // of all but conditions
+  DType dtype = DType::kUndefined;  // of everything except conditions
   for (int i = 0; i < context.num_inputs(); ++i) {
     if (!context.has_input(i)) return InvalidArgument("input {} is missing", i);
     const bool condition = IsCondition(program, i);
@@ -296,7 +296,7 @@ Status InferFusedElementwise(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Step s of a program of so many inputs.
+// Step s of a program with `num_inputs` inputs.
 Status CheckStep(const FusedProgram& program, int64_t s, int64_t num_inputs) {
   const FusedStep& step = program.steps[s];
   const FusableOperator* op = FindFusable(step.name);

@@ -1,4 +1,4 @@
-// A row of chairlift::FusedElementwise: a sequence of operations on values that stay in registers.
+// A row of chairlift::FusedElementwise: a sequence of operations on values in registers.
 #ifndef CHAIRLIFT_OPS_ELEMENTWISE_FUSED_ROW_H_
 #define CHAIRLIFT_OPS_ELEMENTWISE_FUSED_ROW_H_
 
@@ -9,12 +9,12 @@
 
 namespace chairlift {
 
-// Floats computed at once, at most, whatever the instruction set.
+// The most floats computed together, on any instruction set.
 inline constexpr int64_t kFusedRowChunk = 128;
 
-// An operation on the value at hand, x, for some neighbouring elements at once; y is the operand.
+// An operation on the current value x, for some adjacent elements together; y is the operand.
 struct FusedRowOp {
-  // What it does, in one number: x = f(x), x = f(x, y) and x = f(y, x) for all f of float_simd.h,
+  // The operation as one number: x = f(x), x = f(x, y) and x = f(y, x) for all f of float_simd.h,
   // or one of those below.
   using Code = uint8_t;
   static constexpr Code Unary(FloatUnary f) { return static_cast<Code>(f); }
@@ -30,17 +30,18 @@ struct FusedRowOp {
   static constexpr Code kChangeWhere = 99;  // x = condition ? y : x
 
   Code code = kLoad;
-  float alpha = 0;  // of functions of x alone
+  float alpha = 0;  // for functions of x alone
   float beta = 0;
-  // An element for each of the row's where `walk` is −1; where it is 0, kFusedRowChunk floats that
-  // serve every chunk.
+  // If `walk` is −1: one element per element of the row. If it is 0: kFusedRowChunk floats that are
+  // used for every chunk.
   float* operand = nullptr;
   int64_t walk = 0;
-  const uint8_t* condition = nullptr;  // likewise
+  const uint8_t* condition = nullptr;  // the same for conditions
   int64_t condition_walk = 0;
 };
 
-// x after all of `ops`, for each of n elements, to `out`. It may lie over an operand that walks.
+// Writes x after all of `ops`, for each of n elements, to `out`, which may be the memory of an
+// operand with `walk` −1.
 void RunFusedRow(std::span<const FusedRowOp> ops, float* out, int64_t n);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// The kernel of fused_row.h: every operation of the program on a few vectors, then the next few.
+// The kernel of fused_row.h: every operation of the program on a few vectors, then on the next few.
 #include <cstring>
 
 #include "ops/simd_targets.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr FloatTag kD;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(kD));
 
-// Eight vectors, or (kPart) one with only its first `count` elements.
+// Eight vectors, or (kPart) only the first `count` elements of one.
 template <bool kPart>
 class Chunk {
  public:

@@ -1,4 +1,4 @@
-// Identity and Dropout as inference has it: bytes handed on.
+// Identity and Dropout at inference: copies bytes.
 #include <algorithm>
 #include <cstring>
 
@@ -39,7 +39,7 @@ Status InferDropout(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Output 0 is input 0; a second output, the mask of what was kept, is all true.
+// Output 0 is input 0. A second output, the mask of kept elements, is all true.
 StatusOr<std::unique_ptr<Kernel>> CompileCopy(const CompileContext& context) {
   const size_t bytes = context.inputs[0].byte_size();
   const size_t count = static_cast<size_t>(context.inputs[0].size());
@@ -54,7 +54,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileCopy(const CompileContext& context) {
   });
 }
 
-// In training mode what is dropped is random.
+// In training mode the dropped elements are random.
 StatusOr<AxisMap> DropoutAxes(const InferContext& context) {
   if (context.has_input(2)) {
     const Tensor* training = context.value(2);
@@ -66,7 +66,7 @@ StatusOr<AxisMap> DropoutAxes(const InferContext& context) {
   return AxesWithout(context, {});
 }
 
-// Where nobody asks for the mask.
+// If the mask is not requested.
 int DropoutHandsOn(const Attributes&, std::span<const ValueInfo>,
                    std::span<const ValueInfo> outputs) {
   return outputs.size() == 1 || outputs[1].dtype == DType::kUndefined ? 0 : -1;

@@ -1,4 +1,4 @@
-// And, Or, Xor, Not of truth values. Bytes are read as integers: any but 0 is true.
+// And, Or, Xor, Not of bools. Bytes are read as integers: anything but 0 is true.
 #include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 

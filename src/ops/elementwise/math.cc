@@ -91,7 +91,7 @@ struct SignOp {
     return static_cast<T>((x > T{0} ? 1 : 0) - (x < T{0} ? 1 : 0));
   }
 };
-// Erf is listed for integers too; the result is rounded towards zero.
+// Erf also supports integers; the result is rounded towards zero.
 template <typename T>
 struct NumericErfOp {
   static T Apply(T x, const ElementParams&) {

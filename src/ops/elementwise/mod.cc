@@ -1,4 +1,4 @@
-// Mod: the remainder, with the sign of the divisor (as Python) or, with fmod, of the dividend.
+// Mod: the remainder, with the sign of the divisor (as in Python) or, with fmod, of the dividend.
 #include <cmath>
 #include <type_traits>
 
@@ -15,7 +15,7 @@ struct FmodOp {
     if constexpr (std::is_floating_point_v<T>) {
       return std::fmod(x, y);
     } else {
-      // −1 apart: the smallest integer divided by it traps.
+      // −1 is handled separately: dividing the smallest integer by it traps.
       if (y == 0 || y == static_cast<T>(-1)) {
         return std::is_signed_v<T> || y == 0 ? T{0} : static_cast<T>(x == y ? 0 : x);
       }

@@ -1,4 +1,4 @@
-// Pow: x to the power y, of the type of x whatever the type of y.
+// Pow: x to the power y, with the type of x for any type of y.
 #include <cmath>
 #include <type_traits>
 
@@ -17,7 +17,7 @@ struct PowOp {
   static X Apply(X x, Y y) {
     if constexpr (std::is_integral_v<X> && std::is_integral_v<Y>) {
       if (y >= 0) {
-        // Wraps around, as multiplication does.
+        // Wraps around, like multiplication.
         auto base = static_cast<uint64_t>(static_cast<std::make_unsigned_t<X>>(x));
         uint64_t power = 1;
         for (auto n = static_cast<std::make_unsigned_t<Y>>(y); n != 0; n >>= 1) {
@@ -38,7 +38,7 @@ struct PowOp {
   }
 };
 
-// Powers met in models, as arithmetic.
+// Common exponents, as arithmetic.
 template <typename X, typename Y>
 struct SquareOp {
   static X Apply(X x, Y) { return x * x; }

@@ -1,4 +1,4 @@
-// PRelu: x where it is not negative, slope × x elsewhere; the slope broadcasts to x.
+// PRelu: x if it is not negative, else slope × x; the slope broadcasts to x.
 #include <type_traits>
 
 #include "ops/axis_map.h"

@@ -1,5 +1,5 @@
-// Registering a function of one operand: a float32 kernel, a float64 function, and where the
-// standard takes integers an integer one.
+// Registers a function of one operand: a float32 kernel, a float64 function, and an integer one if
+// the standard supports integers.
 #ifndef CHAIRLIFT_OPS_ELEMENTWISE_UNARY_H_
 #define CHAIRLIFT_OPS_ELEMENTWISE_UNARY_H_
 

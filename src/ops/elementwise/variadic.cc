@@ -49,8 +49,8 @@ StatusOr<ElementFn> FindFold(DType dtype) {
   });
 }
 
-// The first loop reads inputs 0 and 1; the others read the output and one more input each, which
-// the output must therefore not lie over.
+// The first loop reads inputs 0 and 1. The others read the output and one more input each, which
+// the output must therefore not overwrite.
 template <typename Op, bool kMean>
 StatusOr<std::unique_ptr<Kernel>> CompileVariadic(const CompileContext& context) {
   const size_t count = context.inputs.size();

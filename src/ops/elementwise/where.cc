@@ -1,4 +1,4 @@
-// Where: element by element, the second operand where the first is true, else the third.
+// Where: elementwise the second operand if the first is true, else the third.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -38,7 +38,7 @@ void WhereBlock(const ElementBlock& b) {
   }
 }
 
-// A shape chosen by a condition that is known.
+// A shape selected by a known condition.
 void InferElements(InferContext& context) {
   const Tensor* condition = context.value(0);
   const auto x = ShapeElements(context, 1);

@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-// One element; float 0 where the attribute is absent.
+// One element; float 0 if the attribute is absent.
 StatusOr<Tensor> FillValue(const Attributes& attributes) {
   const auto* value = attributes.Find<Tensor>("value");
   if (value == nullptr) return Tensor::Scalar(0.0f);

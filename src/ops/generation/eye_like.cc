@@ -29,7 +29,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileEyeLike(const CompileContext& context) 
         return MakeKernel([=](const KernelArgs& args) {
           T* y = static_cast<T*>(args.outputs[0]);
           for (int64_t r = 0; r < rows; ++r) {
-            // k may be anything: compared, never added to.
+            // k may be any number: it is compared, never added to.
             for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = c - r == k ? T{1} : T{0};
           }
           return absl::OkStatus();

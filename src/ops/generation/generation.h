@@ -20,13 +20,13 @@ void RegisterShape(OperatorRegistry& registry);  // shape.cc: Shape, Size
 
 // The element that `data` points to, as a double.
 double ScalarAt(DType dtype, const void* data);
-// The known value of input i, which must be a single element; nullopt where it is not known.
+// The known value of input i, which must have a single element; nullopt if unknown.
 StatusOr<std::optional<double>> KnownScalar(const InferContext& context, int i);
-// A dimension that is the value of scalar input i: known, a symbol, or unknown. An error where it
+// A dimension that is the value of scalar input i: a number, a symbol, or unknown. An error if it
 // is known and negative, not whole, or too large.
 StatusOr<Dim> ScalarDim(const InferContext& context, int i);
 
-// The element type that TensorProto numbers `number`, which must be among `allowed`.
+// The element type for a TensorProto number, which must be among `allowed`.
 StatusOr<DType> TypeAttribute(int64_t number, TypeSet allowed);
 
 }  // namespace chairlift

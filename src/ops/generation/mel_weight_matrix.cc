@@ -1,4 +1,4 @@
-// MelWeightMatrix: triangular filters, evenly spaced on the mel scale, over the bins of a spectrum.
+// MelWeightMatrix: triangular filters over the bins of a spectrum, evenly spaced on the mel scale.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -22,7 +22,7 @@ Status InferMelWeightMatrix(InferContext& context) {
   return SetOutput(context, 0, dtype, SymbolicShape({std::move(bins), std::move(filters)}));
 }
 
-// The bin that each edge or centre of a filter falls in: count + 2 of them, within [0, bins].
+// The bin of each filter's edge or centre: count + 2 of them, within [0, bins].
 StatusOr<std::vector<int64_t>> FilterBins(std::span<const TensorDesc> inputs,
                                           const KernelArgs& args, int64_t count, int64_t bins) {
   const auto at = [&](int i) { return ScalarAt(inputs[i].dtype, args.inputs[i]); };

@@ -1,6 +1,6 @@
-// OneHot: along a new axis, the on-value where the index points and the off-value elsewhere.
+// OneHot: along a new axis, the on-value at the index and the off-value elsewhere.
 //
-// Indices in [−depth, −1] count from the end; those outside [−depth, depth) point nowhere.
+// Indices in [−depth, −1] count from the end; those outside [−depth, depth) match no position.
 #include <algorithm>
 
 #include "ops/axes.h"

@@ -1,5 +1,5 @@
-// Range: start, start + delta, ... up to but not including limit. 16-bit floats compute as float32,
-// which is what stash_type 1 says.
+// Range: start, start + delta, ... up to but not including limit. 16-bit floats are computed in
+// float32, as stash_type 1 requires.
 #include <cmath>
 #include <type_traits>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMostElements = 0x1p36;
 
-// How many elements; an error where there would be too many or delta is 0.
+// The number of elements; an error if there are too many or delta is 0.
 template <typename T>
 StatusOr<int64_t> Count(T start, T limit, T delta) {
   if (!(delta != T{0})) return InvalidArgument("delta is 0");
@@ -66,7 +66,7 @@ Status InferRange(InferContext& context) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t known, CountOf(context));
     count = known;
   } else if (kIndexTypes.Contains(dtype)) {
-    // 0, 1, ... n − 1, with n a symbol.
+    // 0, 1, ... n − 1, where n is a symbol.
     const auto start = ShapeElements(context, 0);
     const auto limit = ShapeElements(context, 1);
     const auto delta = ShapeElements(context, 2);

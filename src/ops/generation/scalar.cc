@@ -1,4 +1,4 @@
-// Scalars that decide shapes, whatever their element type.
+// Scalars that determine shapes, of any element type.
 #include <cmath>
 
 #include "ops/axes.h"

@@ -1,4 +1,4 @@
-// Shape and Size: the dimensions of a tensor as data, symbols kept.
+// Shape and Size: the dimensions of a tensor as data, with symbols.
 #include <algorithm>
 #include <vector>
 
@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-// The range of dimensions asked for, held to [0, rank].
+// The requested range of dimensions, clamped to [0, rank].
 std::pair<int, int> DimRange(const Attributes& attributes, int rank) {
   const auto hold = [rank](int64_t i) {
     return static_cast<int>(std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank));

@@ -55,7 +55,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileTrilu(const CompileContext& context) {
   });
 }
 
-// Matrices one by one.
+// Matrices are independent.
 StatusOr<AxisMap> AxesOfTrilu(const InferContext& context) {
   return AxesWithout(context, std::to_array<int64_t>({-2, -1}));
 }

@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-// c0 − c1 cos(2πi/N) + c2 cos(4πi/N), with N the size, or one less where not periodic.
+// c0 − c1 cos(2πi/N) + c2 cos(4πi/N), where N is the size, or one less if not periodic.
 struct Coefficients {
   double c0, c1, c2;
 };

@@ -1,4 +1,4 @@
-// AffineGrid: the positions at which GridSample makes an affine transformation of an image.
+// AffineGrid: the positions at which GridSample samples an image for an affine transformation.
 #include <cmath>
 
 #include "ops/axes.h"
@@ -58,7 +58,7 @@ void Fill(const Shape& out, bool align_corners, const T* theta, T* grid) {
     for (int64_t z = 0; z < depth; ++z) {
       for (int64_t y = 0; y < height; ++y) {
         for (int64_t x = 0; x < width; ++x) {
-          // x first, as grids have it, and 1 last.
+          // x first, as in grids, and 1 last.
           double p[4] = {Place(x, width, align_corners), Place(y, height, align_corners)};
           if (axes == 3) p[2] = Place(z, depth, align_corners);
           p[axes] = 1;

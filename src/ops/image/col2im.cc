@@ -1,4 +1,4 @@
-// Col2Im: sums sliding blocks (columns) back into the image that they were cut from.
+// Col2Im: sums sliding blocks (columns) back into the image that they were taken from.
 #include <algorithm>
 #include <cstring>
 
@@ -40,7 +40,7 @@ StatusOr<Window> ParseWindow(const Attributes& attributes, size_t axes) {
   return w;
 }
 
-// How many blocks lie along each axis.
+// The number of blocks along each axis.
 StatusOr<std::vector<int64_t>> BlockCounts(const Window& w, std::span<const int64_t> image,
                                            std::span<const int64_t> block) {
   std::vector<int64_t> counts;
@@ -125,7 +125,7 @@ struct Plan {
   }
 };
 
-// Moves to the next index below `sizes`, last axis first; false after the last.
+// Advances to the next index below `sizes`, last axis first; false after the last.
 bool Next(std::span<const int64_t> sizes, std::vector<int64_t>& index) {
   for (size_t d = sizes.size(); d-- > 0;) {
     if (++index[d] < sizes[d]) return true;

@@ -85,7 +85,7 @@ double Reflected(double x, double low, double high) {
   return low + past;
 }
 
-// One axis of one sample: up to four elements and their weights; index −1 is a zero.
+// One axis of one sample: up to four elements and their weights; index −1 stands for zero.
 struct AxisTaps {
   int count = 1;
   std::array<int64_t, 4> index;
@@ -98,8 +98,8 @@ class Sampler {
     for (int d = 2; d < in.rank(); ++d) dims_.push_back(in[d]);
   }
 
-  // Offsets into a plane and weights for the sample at `position` (last axis first, as grids have
-  // it). Returns how many.
+  // Offsets into a plane and weights for the sample at `position` (last axis first, as in grids).
+  // Returns their number.
   template <typename T>
   int Taps(const T* position, int64_t* offset, T* weight) const {
     const int axes = static_cast<int>(dims_.size());
@@ -133,7 +133,7 @@ class Sampler {
     AxisTaps taps;
     const auto length = static_cast<double>(dim);
     double x = options_.align_corners ? (n + 1) / 2 * (length - 1) : ((n + 1) * length - 1) / 2;
-    // Not a number samples as PyTorch has it: outside.
+    // NaN counts as outside, as in PyTorch.
     if (!(std::abs(x) < 1e15)) x = x > 0 ? 1e15 : -1e15;
     if (options_.mode == Mode::kNearest) x = std::nearbyint(x);
     const double low = options_.align_corners ? 0 : -0.5;

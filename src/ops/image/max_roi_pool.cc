@@ -1,4 +1,5 @@
-// MaxRoiPool: the largest element of each bin of each region, borders rounded to whole elements.
+// MaxRoiPool: the largest element of each bin of each region, with borders rounded to whole
+// elements.
 #include <algorithm>
 #include <cmath>
 
@@ -42,7 +43,7 @@ struct Span {
   int64_t last;
 };
 
-// Bin i of `bins` over [start, end], both included, within an axis of n.
+// Bin i of `bins` over [start, end], inclusive, within an axis of n.
 Span Bin(int64_t i, int64_t bins, double start, double end, int64_t n) {
   const double size = std::max(end - start + 1, 1.0) / static_cast<double>(bins);
   const auto clip = [&](double v) {

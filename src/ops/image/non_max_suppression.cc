@@ -1,5 +1,5 @@
-// NonMaxSuppression: per batch and class, boxes by falling score, without those that overlap a
-// chosen one. Rows of the result are (batch, class, box).
+// NonMaxSuppression: per batch and class, boxes in order of descending score, without those that
+// overlap a selected one. Rows of the result are (batch, class, box).
 #include <algorithm>
 #include <cmath>
 #include <limits>

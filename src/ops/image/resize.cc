@@ -1,4 +1,4 @@
-// Resize: contract, shape rule and choice of kernel.
+// Resize: contract, shape rule and selection of a kernel.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +17,7 @@ constexpr int kSizes = 3;
 // Indices of elements along an axis are 32-bit.
 constexpr int64_t kLongestAxis = (int64_t{1} << 31) - 1;
 
-// Models of all opsets pass empty tensors for inputs that they mean to leave out.
+// Models of all opsets pass empty tensors for omitted inputs.
 bool Given(const InferContext& context, int i) {
   if (!context.has_input(i)) return false;
   const SymbolicShape& s = context.shape(i);
@@ -49,7 +49,7 @@ StatusOr<std::vector<float>> ReadFloats(const Tensor& t) {
   return out;
 }
 
-// One scale for all named axes, as the policy has it.
+// One scale for all listed axes, according to the policy.
 float CommonScale(ResizeOptions::Policy policy, const std::vector<float>& scales) {
   return policy == ResizeOptions::Policy::kNotLarger
              ? *std::min_element(scales.begin(), scales.end())
@@ -167,7 +167,7 @@ Status InferResize(InferContext& context) {
   return SetOutput(context, 0, context.dtype(0), SymbolicShape(std::move(out)));
 }
 
-// The inputs that say how positions map, where they matter: null where they do not.
+// The inputs that determine how positions are mapped; null if they have no effect.
 struct Mapping {
   const Tensor* scales = nullptr;
   const Tensor* sizes = nullptr;
@@ -263,7 +263,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileResize(const CompileContext& context) {
                : CompileFromValues(context, {kSizes}, make);
 }
 
-// Blocks of channels stay together where only what comes after them is resized.
+// Blocks of channels are kept if only later axes are resized.
 std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const ValueInfo> inputs,
                                    std::span<const ValueInfo> outputs) {
   const SymbolicShape& in = inputs[0].shape;
@@ -277,12 +277,12 @@ std::optional<BlockedForm> Blocked(const Attributes& attributes, std::span<const
       !in[1].Same(out[1])) {
     return std::nullopt;
   }
-  // Sizes that only the data tell.
+  // Sizes that depend on data.
   if (std::any_of(out.dims().begin(), out.dims().end(),
                   [](const Dim& d) { return !d.known() && !d.is_symbol(); })) {
     return std::nullopt;
   }
-  // Channels may be as many after a scale that is not 1.
+  // The number of channels may be unchanged by a scale that is not 1.
   const auto axes = AxesOrAll(attributes, in.rank());
   const bool has_scales = inputs.size() > kScales && inputs[kScales].dtype != DType::kUndefined;
   for (size_t i = 0; axes.ok() && has_scales && i < axes->size(); ++i) {

@@ -20,14 +20,14 @@ StatusOr<E> Parsed(const Attributes& attributes, const char* attribute,
   return InvalidArgument("{} '{}' is not known", attribute, value);
 }
 
-// By a scale that leaves a part of an element over.
+// For a scale that leaves a fraction of an element.
 float SymmetricPosition(float x, float in, float out, float scale) {
   return in / 2 * (1 - out / (scale * in)) + (x + 0.5f) / scale - 0.5f;
 }
 
-// Where output element x lies in the input. A scale that is the quotient of the lengths, rounded,
-// is that quotient: whole positions and halves are exact then. By other scales positions are
-// computed in float, as ONNX Runtime does.
+// The position of output element x in the input. If the scale is the rounded quotient of the
+// lengths, the exact quotient is used: whole positions and halves are then exact. For other scales,
+// positions are computed in float, as in ONNX Runtime.
 double Position(const ResizeOptions& options, double x, double in, double out, float scale) {
   using Transform = ResizeOptions::Transform;
   const bool quotient = scale == static_cast<float>(out) / static_cast<float>(in);
@@ -57,7 +57,7 @@ double Position(const ResizeOptions& options, double x, double in, double out, f
   return 0;
 }
 
-// Of a region of interest.
+// For a region of interest.
 float CropPosition(float x, float in, float out, float roi_start, float roi_end) {
   return out > 1 ? roi_start * (in - 1) + x * (roi_end - roi_start) * (in - 1) / (out - 1)
                  : 0.5f * (roi_start + roi_end) * (in - 1);
@@ -146,7 +146,7 @@ ResizeAxis MakeResizeAxis(const ResizeOptions& options, int64_t in, int64_t out,
     axis.weight.assign(static_cast<size_t>(out), 1);
     return axis;
   }
-  // Half the width of the filter in input elements; it widens where antialiasing shrinks.
+  // Half the width of the filter in input elements; wider if antialiasing shrinks.
   const double radius = options.mode == Mode::kCubic ? 2 : 1;
   const double stretch = options.antialias ? std::min(1.0, static_cast<double>(scale)) : 1;
   const double reach = std::min(radius / stretch, 2.0 * static_cast<double>(in) + 2);
@@ -170,7 +170,7 @@ ResizeAxis MakeResizeAxis(const ResizeOptions& options, int64_t in, int64_t out,
       axis.weight[static_cast<size_t>(o)] = 1;
       continue;
     }
-    // Positions far outside say the same as those at the border.
+    // Positions far outside have the same result as those at the border.
     const double center = std::clamp(x, -reach - 1, last + reach + 1);
     const int taps_before = axis.taps / 2 - 1;
     const double first = std::floor(center) - taps_before;

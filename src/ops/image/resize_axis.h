@@ -1,4 +1,4 @@
-// One axis of a Resize: which input elements each output element is made of.
+// One axis of a Resize: which input elements each output element is computed from.
 #ifndef CHAIRLIFT_OPS_IMAGE_RESIZE_AXIS_H_
 #define CHAIRLIFT_OPS_IMAGE_RESIZE_AXIS_H_
 
@@ -19,7 +19,7 @@ struct ResizeOptions {
     kAlignCorners,
     kAsymmetric,
     kTfCropAndResize,
-    kTfHalfPixelForNn,  // of opset 11 only
+    kTfHalfPixelForNn,  // only opset 11
   };
   enum class Nearest { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil };
   enum class Policy { kStretch, kNotLarger, kNotSmaller };
@@ -37,19 +37,19 @@ struct ResizeOptions {
 };
 
 // Output element o is Σ_k weight[k·out + o] × input[index[k·out + o]] over `taps` k, or the
-// extrapolation value where outside[o].
+// extrapolation value if outside[o].
 struct ResizeAxis {
   int64_t in = 1;
   int64_t out = 1;
   int taps = 1;
   std::vector<int32_t> index;
   std::vector<double> weight;
-  std::vector<uint8_t> outside;  // empty: none is
+  std::vector<uint8_t> outside;  // empty: no element is outside
   bool identity = false;         // output element o is input element o
 };
 
-// `scale` is output over input as the node gives it, in and out at most 2³¹ − 1; the region of
-// interest [roi_start, roi_end], in units of the axis, is for kTfCropAndResize only.
+// `scale` is output over input as given by the node; in and out are at most 2³¹ − 1. The region of
+// interest [roi_start, roi_end], in units of the axis, is only for kTfCropAndResize.
 ResizeAxis MakeResizeAxis(const ResizeOptions& options, int64_t in, int64_t out, float scale,
                           float roi_start, float roi_end);
 

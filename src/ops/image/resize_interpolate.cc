@@ -1,5 +1,5 @@
-// Resize by weighted sums along one axis after the other. The last two resized axes go together,
-// row by row, so that what lies between them stays in cache.
+// Resize by weighted sums along one axis after the other. The last two resized axes are combined
+// row by row, so that intermediate results stay in cache.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@ constexpr int64_t kParallelElements = 32 * 1024;
 
 size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The tables of an axis in the type that is computed in.
+// The tables of an axis in the type of the computation.
 template <typename A>
 struct Taps {
   int64_t in = 1;
@@ -52,7 +52,7 @@ void BlendRows(const A* const* rows, const A* weight, int taps, int64_t n, A* ou
   }
 }
 
-// One output row o of `axis` from `in`, whose rows are n elements.
+// One output row o of `axis` from `in`, whose rows have n elements.
 template <typename A>
 void BlendRow(const Taps<A>& axis, int64_t o, const A* in, int64_t n, A* out) {
   constexpr int kAtOnce = 16;
@@ -65,7 +65,7 @@ void BlendRow(const Taps<A>& axis, int64_t o, const A* in, int64_t n, A* out) {
       BlendRows(rows, weight, taps, n, out);
       first = false;
     } else if (taps > 0) {
-      // What is there already is one more row.
+      // The existing contents are one more row.
       rows[taps] = out;
       weight[taps] = 1;
       BlendRows(rows, weight, taps + 1, n, out);
@@ -88,7 +88,7 @@ class Interpolation final : public Kernel {
   explicit Interpolation(const ResizePlan& plan)
       : most_parts_(plan.width == 1 ? 1 : plan.width * 2),
         extrapolation_(static_cast<A>(plan.options.extrapolation_value)) {
-    std::vector<int64_t> dims;  // what is resized already has its output length
+    std::vector<int64_t> dims;  // resized axes already have their output length
     std::vector<size_t> resized;
     for (size_t d = 0; d < plan.axes.size(); ++d) {
       dims.push_back(plan.axes[d].in);
@@ -269,7 +269,7 @@ class Interpolation final : public Kernel {
     }
   }
 
-  // The resized axes but the last two, each over [outer, axis, inner].
+  // The resized axes except the last two, each over [outer, axis, inner].
   std::vector<Leading> leading_;
   size_t leading_bytes_ = 0;
   // The last two as [outer, rows, middle, columns, unit].
@@ -283,8 +283,8 @@ class Interpolation final : public Kernel {
   A extrapolation_;
 };
 
-// Integers are computed in double and cut towards zero, as ONNX has it; what only rounding keeps
-// from a whole number is that number.
+// Integers are computed in double and rounded towards zero, as in ONNX. A result that differs from
+// a whole number only by rounding is that number.
 template <typename T>
 T Whole(double v) {
   constexpr double kRounding = 1e-6;

@@ -49,8 +49,8 @@ void FillValue(const ResizePlan& plan, char* fill) {
   }
 }
 
-// The tensor as rows: every index of the axes before the last resized one. A row is `in` units and
-// becomes `out` units; a unit is all that lies within that axis.
+// The tensor as rows: one for every index of the axes before the last resized one. A row has `in`
+// units and becomes `out` units; a unit is everything after that axis.
 class Nearest final : public Kernel {
  public:
   explicit Nearest(const ResizePlan& plan) {
@@ -84,7 +84,7 @@ class Nearest final : public Kernel {
   }
 
  private:
-  // The input row that makes output row r, or −1 where it is outside.
+  // The input row for output row r, or −1 if it is outside.
   int64_t SourceRow(int64_t r) const {
     int64_t source = 0;
     int64_t stride = 1;

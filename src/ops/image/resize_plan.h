@@ -1,4 +1,4 @@
-// A Resize with all axes known: what its kernels are made from.
+// A Resize with all axes known, from which its kernels are made.
 #ifndef CHAIRLIFT_OPS_IMAGE_RESIZE_PLAN_H_
 #define CHAIRLIFT_OPS_IMAGE_RESIZE_PLAN_H_
 
@@ -15,12 +15,12 @@ struct ResizePlan {
   ResizeOptions options;
   DType dtype = DType::kFloat;
   int width = 1;  // workers that share a large image
-  // Outermost first, over the bytes as they lie: a channel-blocked tensor has its blocks last.
+  // Outermost first, in the order of memory: a channel-blocked tensor has its blocks last.
   std::vector<ResizeAxis> axes;
 };
 
-// `in` and `out` are dimensions as they lie in memory. Nearest takes any type, the others any but
-// bool and the half types.
+// `in` and `out` are dimensions as stored. Nearest supports any type, the others any except bool
+// and the 16-bit floats.
 std::unique_ptr<Kernel> MakeNearestKernel(const ResizePlan& plan);
 StatusOr<std::unique_ptr<Kernel>> MakeInterpolationKernel(const ResizePlan& plan);
 

@@ -51,15 +51,15 @@ void BlendRows(const float* const* rows, const float* weight, int taps, int64_t 
   BlendTail(rows, weight, taps, i, n, out);
 }
 
-// The elements of `in` at `index`, all of [first, first + Lanes(d)) where `table` holds these.
+// The elements of `in` at `index`. If all are in [first, first + Lanes(d)), `table` holds those.
 template <class V, class VI>
 HWY_INLINE V At(const FloatTag d, const V table, int32_t first, const VI index) {
   const hn::RebindToSigned<FloatTag> di;
   return hn::TableLookupLanes(table, hn::IndicesFromVec(d, hn::Sub(index, hn::Set(di, first))));
 }
 
-// Neighbours of what grows read the same few elements: these are loaded together and looked up.
-// One by one they are gathered where they lie too far apart.
+// When enlarging, adjacent outputs read the same few elements: these are loaded together and looked
+// up. Elements that are too far apart are gathered one by one.
 void BlendColumns(const float* in, int64_t length, const int32_t* index, const float* weight,
                   int taps, int64_t n, float* out) {
   const FloatTag d;
@@ -79,7 +79,7 @@ void BlendColumns(const float* in, int64_t length, const int32_t* index, const f
         sum = hn::MulAdd(w, At(d, table, 0, at), sum);
         continue;
       }
-      // A whole vector from the first one's element on, or from as far as there is one.
+      // A whole vector starting at the first one's element, or as close to it as the array allows.
       const int32_t least = std::min(index[k * n + o], index[k * n + o + lanes - 1]);
       const auto first = static_cast<int32_t>(std::min<int64_t>(least, length - lanes));
       const auto near = hn::And(hn::Gt(at, hn::Set(di, first - 1)),

@@ -1,4 +1,4 @@
-// RoiAlign: each bin of each region of interest is the mean (or largest) of bilinear samples.
+// RoiAlign: each bin of each region of interest is the mean (or maximum) of bilinear samples.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-// Samples along one axis of a bin; more come only from regions without sense.
+// Samples along one axis of a bin; only invalid regions need more.
 constexpr int64_t kMaxSamples = 1 << 12;
 constexpr int64_t kMaxBins = 1 << 16;
 
@@ -147,7 +147,7 @@ void PoolBin(const RoiAlignOptions& options, const Shape& in, const Region& r, i
   const int64_t width = in[3];
   const int64_t count = r.rows * r.columns;
   for (int64_t c = 0; c < in[1]; ++c) out[c * out_step] = 0;
-  // Some samples at a time, each placed once for all channels.
+  // Some samples at a time, each located once for all channels.
   constexpr int64_t kAtOnce = 64;
   Sample samples[kAtOnce];
   for (int64_t first = 0; first < count; first += kAtOnce) {
@@ -171,7 +171,7 @@ void PoolBin(const RoiAlignOptions& options, const Shape& in, const Region& r, i
           if (!options.max) {
             total += v;
           } else {
-            // As ONNX has it: the largest of the weighted elements, not of the samples.
+            // As in ONNX: the largest of the weighted elements, not of the samples.
             total = first + i + k == 0 ? v : Larger(v, total);
           }
         }

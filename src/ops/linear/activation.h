@@ -13,7 +13,7 @@ struct Activation {
   float alpha = 0;
   float beta = 0;
 
-  // From the attributes activation ("" where absent), activation_alpha and activation_beta.
+  // From the attributes activation ("" if absent), activation_alpha and activation_beta.
   static StatusOr<Activation> Parse(const Attributes& attributes);
 };
 

@@ -10,12 +10,12 @@
 namespace chairlift {
 namespace {
 
-// What should stay in the second level of cache: the columns of a block of pixels, and its
-// products, in floats each; and about what a band of output rows takes.
+// Floats that should fit in the second-level cache: the columns of a block of pixels, and its
+// products, each; and about the size of a band of output rows.
 constexpr int64_t kBlockFloats = 32 << 10;
 constexpr int64_t kBandFloats = 256 << 10;
 
-// One group, with two spatial axes: the first is 1 where there is only one.
+// One group, with two spatial axes: the first is 1 if there is only one.
 struct Shape2d {
   int64_t channels = 0, out_channels = 0;
   int64_t height = 1, width = 1, out_height = 1;
@@ -49,7 +49,7 @@ Shape2d ShapeOf(const Convolution& c) {
   return s;
 }
 
-// Floats from one row of weights to the next, so that their tiles do not crowd into one cache set.
+// Floats from one row of weights to the next, so that their tiles do not share a cache set.
 int64_t RowStride(int64_t channels) {
   return PacksRows(kGemmRowBlock, channels, 1) ? channels + 16 : channels;
 }
@@ -58,7 +58,7 @@ int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; 
 
 class Col2imKernel final : public Kernel {
  public:
-  // `weights`: of every group, [out_channels · taps, RowStride(channels)].
+  // `weights`: for all groups, [out_channels · taps, RowStride(channels)].
   Col2imKernel(const Convolution& c, Tensor weights, int width)
       : s_(ShapeOf(c)),
         row_stride_(RowStride(s_.channels)),
@@ -74,7 +74,7 @@ class Col2imKernel final : public Kernel {
              kGemmPanel;
     block_ = std::clamp(RoundUp(s_.InPlane(), kGemmPanel), kGemmPanel, block_);
     chunk_ = std::clamp<int64_t>(kBlockFloats / (s_.Taps() * block_), 1, s_.out_channels);
-    // Bands overlap in the input rows that both need: they are high where taps overlap.
+    // Bands overlap in the input rows that both need: they are high if taps overlap.
     const int64_t extent = (s_.taps_y - 1) * s_.dilation_y + 1;
     const int64_t least = extent > s_.stride_y ? 4 * extent : s_.stride_y;
     const int64_t fits = kBandFloats / (s_.out_channels * s_.row.out);
@@ -107,7 +107,7 @@ class Col2imKernel final : public Kernel {
   }
 
  private:
-  // Of one group of one image: output rows [top, bottom) of channels [first, last).
+  // Part of one group of one image: output rows [top, bottom) of channels [first, last).
   struct Part {
     const float* x;
     const float* weights;
@@ -131,7 +131,8 @@ class Col2imKernel final : public Kernel {
       part.bias = static_cast<const float*>(args.inputs[bias_input_]) + group * s_.out_channels;
     }
     part.y = static_cast<float*>(args.outputs[0]) + image_group * s_.out_channels * s_.OutPlane();
-    // Bands begin at whole strides, so that where taps do not overlap, no two need an input row.
+    // Bands begin at multiples of the stride, so that no two need the same input row if taps do not
+    // overlap.
     const int64_t steps = (s_.out_height + s_.stride_y - 1) / s_.stride_y;
     part.top = steps * band / bands_ * s_.stride_y;
     part.bottom = std::min(steps * (band + 1) / bands_ * s_.stride_y, s_.out_height);
@@ -150,7 +151,7 @@ class Col2imKernel final : public Kernel {
     }
     // Input rows with a tap in the band.
     const int64_t reach = (s_.taps_y - 1) * s_.dilation_y - s_.pad_y;
-    const int64_t above = part.top - reach;  // of the first output row that tap 0 may be at
+    const int64_t above = part.top - reach;  // from the first output row where tap 0 may be
     const int64_t begin =
         std::clamp<int64_t>(above <= 0 ? 0 : (above + s_.stride_y - 1) / s_.stride_y, 0, s_.height);
     const int64_t below = part.bottom - 1 + s_.pad_y;
@@ -164,7 +165,7 @@ class Col2imKernel final : public Kernel {
     }
   }
 
-  // What input pixels [first, first + pixels) add.
+  // Adds the contributions of input pixels [first, first + pixels).
   void AddPixels(const Part& part, int64_t first, int64_t pixels, float* scratch) const {
     float* const products = scratch + ColumnFloats();
     const int64_t panels = GemmPanels(pixels);
@@ -202,9 +203,9 @@ class Col2imKernel final : public Kernel {
   const Activation activation_;
   const Tensor weights_;
   const bool shared_;
-  const int64_t slots_;  // workers that may need scratch
-  int64_t block_ = 0;    // input pixels at once, whole panels
-  int64_t chunk_ = 0;    // output channels at once
+  const int64_t slots_;  // workers that may need scratch memory
+  int64_t block_ = 0;    // input pixels together, in whole panels
+  int64_t chunk_ = 0;    // output channels together
   int64_t bands_ = 1;    // of output rows
   int64_t channel_parts_ = 1;
 };

@@ -1,5 +1,5 @@
-// Transposed convolutions as a matrix product: one row for each output channel and tap, one column
-// for each input pixel, whose elements are then added to the output pixels they belong to.
+// Transposed convolutions as a matrix product with one row per output channel and tap, and one
+// column per input pixel. The elements are then added to their output pixels.
 #ifndef CHAIRLIFT_OPS_LINEAR_COL2IM_H_
 #define CHAIRLIFT_OPS_LINEAR_COL2IM_H_
 
@@ -9,14 +9,15 @@
 
 namespace chairlift {
 
-// Along the last axis: tap t of input pixel i adds to output pixel i · stride + t · dilation − pad.
+// Along the last axis: tap t of input pixel i is added to output pixel i · stride + t · dilation −
+// pad.
 struct Col2imRow {
-  int64_t out = 0;  // output pixels; those outside of [0, out) are dropped
+  int64_t out = 0;  // output pixels; those outside [0, out) are dropped
   int64_t taps = 0, stride = 1, dilation = 1, pad = 0;
 };
 
-// Adds the products of input pixels [first, first + pixels) and all taps to one output row: that of
-// tap t and pixel first + i is products[t · tap_stride + i].
+// Adds the products of input pixels [first, first + pixels) and all taps to one output row. The
+// product of tap t and pixel first + i is products[t · tap_stride + i].
 void AddTaps(const Col2imRow& row, const float* products, int64_t tap_stride, int64_t first,
              int64_t pixels, float* y);
 

@@ -1,4 +1,4 @@
-// Conv, ConvTranspose and their fused forms: their contracts and shapes.
+// Conv, ConvTranspose and their fused forms: contracts and shapes.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// What both directions check of X, W and the vector B of `bias` entries a group set.
+// Checks for both directions of X, W and the bias vector B, with `bias` entries per group.
 Status CheckOperands(const InferContext& context, bool transposed) {
   for (int i = 1; i < context.num_inputs(); ++i) {
     if (context.has_input(i) && context.dtype(i) != context.dtype(0)) {
@@ -47,7 +47,7 @@ Status CheckOperands(const InferContext& context, bool transposed) {
   return absl::OkStatus();
 }
 
-// The kernel's extent where the weights have it, else from kernel_shape.
+// The kernel's extent from the weights if they have it, else from kernel_shape.
 StatusOr<std::optional<Window>> WindowOf(const InferContext& context) {
   const SymbolicShape &x = context.shape(0), &w = context.shape(1);
   std::vector<int64_t> kernel;
@@ -92,7 +92,7 @@ Status InferConv(InferContext& context) {
   return absl::OkStatus();
 }
 
-// What the inputs are multiplied by: one factor for each channel of each image, or of all.
+// The factors of the inputs: one per channel of each image, or per channel of all.
 Status CheckScale(const InferContext& context) {
   const SymbolicShape &x = context.shape(0), &w = context.shape(1), &scale = context.shape(4);
   if (!x.concrete() || !w.concrete() || !scale.concrete()) return absl::OkStatus();
@@ -138,7 +138,7 @@ StatusOr<TransposedWindow> TransposedSizes(const Attributes& attributes,
   std::vector<int64_t> output_padding = attributes.Ints("output_padding");
   if (output_padding.empty()) output_padding.assign(rank, 0);
   std::vector<int64_t> output_shape = attributes.Ints("output_shape");
-  // Some exporters give all axes.
+  // Some exporters list all axes.
   if (static_cast<int>(output_shape.size()) == rank + 2) {
     output_shape.erase(output_shape.begin(), output_shape.begin() + 2);
   }
@@ -251,7 +251,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileEither(const CompileContext& context) {
   return CompileConvolution(c, context);
 }
 
-// Whether a transposed convolution adds several products to some output.
+// Whether a transposed convolution adds several products to the same output.
 bool Overlaps(const Attributes& attributes, const Shape& weights) {
   const std::vector<int64_t> strides = attributes.Ints("strides");
   for (int i = 2; i < weights.rank(); ++i) {
@@ -261,8 +261,8 @@ bool Overlaps(const Attributes& attributes, const Shape& weights) {
   return false;
 }
 
-// Whether a transposed convolution may have outputs that lie a stride and more beyond all that its
-// inputs reach: oneDNN takes none such.
+// Whether a transposed convolution may have outputs at least a stride beyond everything that its
+// inputs reach: oneDNN does not support those.
 bool PadsBeyond(const Attributes& attributes) {
   const std::vector<int64_t> strides = attributes.Ints("strides");
   const std::vector<int64_t> padding = attributes.Ints("output_padding");
@@ -272,7 +272,7 @@ bool PadsBeyond(const Attributes& attributes) {
   return false;
 }
 
-// Whether a transposed convolution of an image makes k · size of each axis, with a kernel of k.
+// Whether a transposed convolution with a kernel of k multiplies the size of each axis by k.
 bool Upsamples(const Attributes& attributes, const Shape& weights) {
   const auto all = [&](const char* name, int64_t value) {
     const std::vector<int64_t> values = attributes.Ints(name);
@@ -284,8 +284,8 @@ bool Upsamples(const Attributes& attributes, const Shape& weights) {
          attributes.Ints("strides") == std::vector<int64_t>{weights[2], weights[3]};
 }
 
-// Blocked on each side where that FillsBlocks(); with groups, on both or not at all. Transposed, in
-// whole blocks, its outputs where its inputs are; those alone where it upsamples.
+// Each side is blocked if FillsBlocks() is true for it; with groups, both or neither. Transposed:
+// the inputs must be whole blocks, and the outputs too unless it upsamples.
 template <bool transposed>
 std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
                                            std::span<const ValueInfo> inputs,
@@ -302,7 +302,7 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
     return (depthwise ? groups : channels / groups) % ChannelBlock() == 0;
   };
   if (transposed && PadsBeyond(attributes)) return std::nullopt;
-  // What overlaps is summed row-major, by columns of products (col2im).
+  // Overlapping outputs are summed row-major, from columns of products (col2im).
   if (transposed && !depthwise && (!w.concrete() || Overlaps(attributes, w.ToShape()))) {
     return std::nullopt;
   }
@@ -318,7 +318,7 @@ std::optional<BlockedForm> ConvBlockedForm(const Attributes& attributes,
   }
   if (!in && !out) return std::nullopt;
   if (inputs.size() > 4 && inputs[4].dtype != DType::kUndefined) {
-    // What scales its inputs computes on blocks alone, or on none.
+    // Scaled inputs need all operands blocked, or none.
     if (!(in && out)) return std::nullopt;
     const auto activation = Activation::Parse(attributes);
     if (y[1].value() % ChannelBlock() != 0 &&

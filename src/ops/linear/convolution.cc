@@ -27,14 +27,14 @@ double Convolution::MultiplyAdds() const {
 }
 
 bool Convolution::WorthSharing() const {
-  // With one channel a group there is a load for each.
+  // With one channel per group, each needs its own load.
   const double work = groups == channels ? 2 * MultiplyAdds() : MultiplyAdds();
   return work > 2e5;
 }
 
 namespace {
 
-// Spatial axes along which there is one element and one tap change nothing; one axis stays.
+// Spatial axes with one element and one tap have no effect; one axis is kept.
 Convolution WithoutUnitAxes(const Convolution& c) {
   Convolution out = c;
   for (int i = c.spatial_rank() - 1; i >= 0 && out.spatial_rank() > 1; --i) {
@@ -48,17 +48,17 @@ Convolution WithoutUnitAxes(const Convolution& c) {
   return out;
 }
 
-// A convolution without the taps that meet no input, as those of wide dilations on small images.
+// A convolution without the taps that meet no input, which wide dilations on small images have.
 struct Trimmed {
   Convolution convolution;
-  std::vector<int64_t> first;  // by axis: the first tap that is left
+  std::vector<int64_t> first;  // by axis: the first remaining tap
 };
 
 std::optional<Trimmed> Trim(const Convolution& c) {
   if (c.transposed) return std::nullopt;
   Trimmed out{c, {}};
   for (size_t i = 0; i < c.in.size(); ++i) {
-    const auto meets = [&](int64_t tap) {  // some output's
+    const auto meets = [&](int64_t tap) {  // for some output
       const int64_t at = tap * c.dilations[i] - c.pads_begin[i];
       // The first output that does not read before the input.
       const int64_t o = at >= 0 ? 0 : (-at + c.strides[i] - 1) / c.strides[i];
@@ -76,7 +76,7 @@ std::optional<Trimmed> Trim(const Convolution& c) {
   return out;
 }
 
-// [out_channels, channels / groups, taps that are left…]
+// [out_channels, channels / groups, remaining taps…]
 StatusOr<Tensor> TrimmedWeights(const Convolution& c, const Trimmed& trimmed,
                                 const CompileContext& context) {
   const std::vector<int64_t>& kernel = trimmed.convolution.kernel;
@@ -118,7 +118,7 @@ std::span<const Implementation<Convolution>> ConvolutionImplementations() {
         Implementation<Convolution>{"depthwise", CompileDepthwise},
         Implementation<Convolution>{"plain loops", CompileLoopConvolution},
     };
-    // With vectors of eight, oneDNN takes 0.62 to 0.82 of the time of ours (Zen 3).
+    // With vectors of eight, oneDNN takes 0.62 to 0.82 of our time (Zen 3).
     if (ActiveCpuIsa() == CpuIsa::kAvx2) {
       const auto at = [&](std::string_view name) {
         return std::find_if(table.begin(), table.end(),
@@ -145,7 +145,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolut
       constants[1] = &taps;
       CompileContext of_taps = context;
       of_taps.constants = constants;
-      // The plain loops would read the weights that are given, not these.
+      // The plain loops would read the original weights instead of these.
       const auto table = ConvolutionImplementations();
       auto kernel = CompileFirst(table.first(table.size() - 1), trimmed->convolution, of_taps);
       if (kernel.ok()) return kernel;

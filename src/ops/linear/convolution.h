@@ -1,5 +1,5 @@
-// A convolution, or its transpose, bound to shapes: what Conv, ConvTranspose and their fused
-// forms come down to, and the ways of computing it.
+// A convolution, or its transpose, bound to shapes: the common form of Conv, ConvTranspose and
+// their fused forms, and its implementations.
 #ifndef CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
 #define CHAIRLIFT_OPS_LINEAR_CONVOLUTION_H_
 
@@ -16,17 +16,17 @@ namespace chairlift {
 
 // Y = f((X · scale) ∗ W + bias + residual). X [batch, channels, in...], Y [batch, out_channels,
 // out...]. W: [out_channels, channels / groups, kernel...], transposed: [channels, out_channels /
-// groups, kernel...]. Along an axis, tap t of output o reads input o · stride + t · dilation − pad;
-// transposed, input i adds to output i · stride + t · dilation − pad.
+// groups, kernel...]. Along an axis, tap t of output o reads input o · stride + t · dilation − pad.
+// Transposed, input i is added to output i · stride + t · dilation − pad.
 struct Convolution {
   bool transposed = false;
   DType dtype = DType::kUndefined;
   int64_t batch = 0, channels = 0, out_channels = 0, groups = 1;
   std::vector<int64_t> in, out, kernel, strides, dilations, pads_begin;
-  // Inputs X and W are 0 and 1; −1 where absent.
+  // Inputs X and W are 0 and 1; −1 if absent.
   int bias_input = -1;      // [out_channels]
-  int residual_input = -1;  // shaped and laid out as Y
-  int scale_input = -1;     // [batch or 1, channels, 1...]; laid out as X, of one tap alone
+  int residual_input = -1;  // shape and layout of Y
+  int scale_input = -1;     // [batch or 1, channels, 1...]; layout of X; only for one tap
   bool scale_per_image = false;
   Activation activation;
 
@@ -35,27 +35,27 @@ struct Convolution {
   int64_t OutSize() const { return Product(out); }
   int64_t KernelSize() const { return Product(kernel); }
   double MultiplyAdds() const;
-  // Whether it takes so long on one core that a second one gains: from about 4 µs on.
+  // Whether it takes so long on one core that a second one helps: from about 4 µs on.
   bool WorthSharing() const;
 
  private:
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
-// Of a node Conv or ConvTranspose, fused or not.
+// For a node Conv or ConvTranspose, fused or not.
 StatusOr<Convolution> ConvolutionOf(const CompileContext& context, bool transposed);
 
-// Whether convolutions in groups of constant filters are fast on blocked channels whatever the
-// groups (grouped.h).
+// Whether grouped convolutions with constant filters are fast on blocked channels with these groups
+// (grouped.h).
 bool GroupsFitBlocks(int64_t groups, int64_t channels, int64_t out_channels);
 
-// Those most of whose taps fall outside of the image, on blocked channels.
+// Convolutions most of whose taps are outside the image, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& convolution,
                                                  const CompileContext& context);
-// Less than half a block of outputs, of blocked channels.
+// Less than half a block of outputs, from blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileFewOutputs(const Convolution& convolution,
                                                     const CompileContext& context);
-// Groups whose channels are no whole blocks, on blocked channels.
+// Groups whose channels are not whole blocks, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileGrouped(const Convolution& convolution,
                                                  const CompileContext& context);
 // One tap, on blocked channels.
@@ -67,21 +67,21 @@ StatusOr<std::unique_ptr<Kernel>> CompileUpsampling(const Convolution& convoluti
 // Transposed convolutions of row-major channels: a product, and a sum into the output.
 StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const Convolution& convolution,
                                                 const CompileContext& context);
-// oneDNN, float32, one to three spatial axes, any layouts.
+// oneDNN: float32, one to three spatial axes, any layouts.
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
-// One filter a channel, on blocked channels: what oneDNN has no such kernel for (long filters, wide
-// padding), its own being up to 1.9 times as fast where it has one.
+// Depthwise, on blocked channels, for cases in which oneDNN has no such kernel (long filters, wide
+// padding). Where it has one, that is up to 1.9 times as fast.
 StatusOr<std::unique_ptr<Kernel>> CompileDepthwise(const Convolution& convolution,
                                                    const CompileContext& context);
-// Why not, where it does not.
+// OK if it is supported, else the reason why not.
 Status DepthwiseAccepts(const Convolution& convolution, const CompileContext& context);
 // Plain loops for float32 and float64, any rank, row-major.
 StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
-// All of them, in the order in which they are asked.
+// All of them, in the order in which they are tried.
 std::span<const Implementation<Convolution>> ConvolutionImplementations();
-// The first that accepts.
+// Uses the first one that accepts.
 StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolution,
                                                      const CompileContext& context);
 

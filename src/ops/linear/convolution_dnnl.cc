@@ -1,5 +1,5 @@
-// Convolutions by oneDNN: layouts and primitives chosen, weights packed and work divided once, in
-// compile().
+// Convolutions by oneDNN: layouts and primitives are chosen, weights packed and work divided once,
+// in compile().
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -34,13 +34,13 @@ memory::desc ActivationDesc(int64_t batch, int64_t channels, const std::vector<i
   return {dims, memory::data_type::f32, TagOf(layout, static_cast<int>(spatial.size()))};
 }
 
-// Elements of one image: whole blocks where the layout is blocked.
+// Elements of one image, in whole blocks if the layout is blocked.
 int64_t ImageSize(int64_t channels, int64_t spatial_size, Layout layout) {
   const int64_t block = layout == Layout::kChannelBlocked ? ChannelBlock() : 1;
   return (channels + block - 1) / block * block * spatial_size;
 }
 
-// The weights of groups [0, groups) and `out_channels` outputs of them all as they are in ONNX.
+// The weights of groups [0, groups) and `out_channels` outputs in total, in ONNX's layout.
 memory::desc UserWeights(const Convolution& c, int64_t groups, int64_t out_channels) {
   const int64_t taps = c.KernelSize();
   const int64_t in_group = c.channels / c.groups;
@@ -100,8 +100,8 @@ void AppendActivation(const Activation& a, dnnl::post_ops& ops) {
   }
 }
 
-// Rows [out, out + out_rows) along the first spatial axis, and those of the input that they read,
-// of which `pad` come before the first.
+// Output rows [out, out + out_rows) along the first spatial axis, and the input rows that they
+// read; `pad` of those are before the first.
 struct Rows {
   int64_t out = 0, out_rows = 0;
   int64_t in = 0, in_rows = 0;
@@ -116,15 +116,15 @@ Rows RowsOf(const Convolution& c, int64_t first, int64_t last) {
   return {first, last - first, in, std::clamp<int64_t>(end, in, c.in[0]) - in, in - begin};
 }
 
-// What a primitive computes of the whole: some images, some of the groups or outputs, some rows.
+// The part of the whole that a primitive computes: some images, some groups or outputs, some rows.
 struct Slice {
   int64_t images = 0;
   int64_t groups = 1;
   int64_t channels = 0, out_channels = 0;
-  std::optional<Rows> rows = {};  // none: all
+  std::optional<Rows> rows = {};  // absent: all
 };
 
-// The convolution whose rows are those of the slice.
+// The convolution restricted to the rows of the slice.
 Convolution Restrict(const Convolution& whole, const Slice& slice) {
   Convolution c = whole;
   if (slice.rows) {
@@ -135,7 +135,7 @@ Convolution Restrict(const Convolution& whole, const Slice& slice) {
   return c;
 }
 
-// The layouts that a primitive computes in.
+// The layouts of a primitive.
 struct Layouts {
   Layout src = Layout::kRowMajor;
   Layout dst = Layout::kRowMajor;
@@ -147,7 +147,7 @@ struct PrimitiveChoice {
   std::string implementation;
 };
 
-// Images too small for the 4x4 tiles of winograd.h, where oneDNN's 2x2 tiles still pay.
+// Images too small for the 4x4 tiles of winograd.h, where oneDNN's 2x2 tiles still help.
 bool MayBeSmallWinograd(const Convolution& c, Layouts layouts) {
   const auto all = [](const std::vector<int64_t>& values, int64_t low, int64_t high) {
     return std::all_of(values.begin(), values.end(),
@@ -206,7 +206,7 @@ PrimitiveChoice MakePrimitive(const Convolution& whole, const Slice& slice, Layo
     try {
       return convolve(dnnl::algorithm::convolution_winograd);
     } catch (const dnnl::error&) {
-      // Not on this instruction set, or not with this activation: the direct one is always there.
+      // Not on this instruction set, or not with this activation: the direct one always exists.
     }
   }
   return convolve(dnnl::algorithm::convolution_direct);
@@ -224,9 +224,9 @@ std::unique_ptr<DnnlCall> MakeReorder(const memory::desc& from, const memory::de
       dnnl::reorder(pd), std::vector<DnnlCall::Argument>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
-// The same convolution of whole blocks of channels where `layouts` has blocks, with zeros for the
-// weights it did not have. oneDNN takes others too, but slowly where channels are few or there is a
-// residual.
+// The same convolution with whole blocks of channels where `layouts` has blocks, using zero weights
+// for the added channels. oneDNN supports other numbers too, but slowly if there are few channels
+// or a residual.
 Convolution Widen(const Convolution& c, Layouts layouts) {
   const bool depthwise = c.groups == c.channels && c.groups == c.out_channels;
   if (c.groups > 1 && !depthwise) return c;
@@ -240,7 +240,7 @@ Convolution Widen(const Convolution& c, Layouts layouts) {
   return wide;
 }
 
-// Weights [out_channels, channels / groups, taps…] of `given` as those of `wide`.
+// Weights [out_channels, channels / groups, taps…] of `given`, extended to those of `wide`.
 Tensor WidenedWeights(const Convolution& given, const Convolution& wide, const Tensor& weights) {
   const int64_t filter = given.channels / given.groups * given.KernelSize();
   const int64_t wide_filter = wide.channels / wide.groups * wide.KernelSize();
@@ -254,7 +254,7 @@ Tensor WidenedWeights(const Convolution& given, const Convolution& wide, const T
 
 class DnnlConvolution final : public Kernel {
  public:
-  // `last_resort`: whether even its reference convolution will do.
+  // `last_resort`: whether oneDNN's reference convolution is acceptable.
   DnnlConvolution(const Convolution& given, const Convolution& wide, Layouts layouts,
                   bool last_resort)
       : given_(given), c_(wide), layouts_(layouts), last_resort_(last_resort) {}
@@ -364,7 +364,7 @@ class DnnlConvolution final : public Kernel {
     int call = -1;
     int64_t src_at = 0, dst_at = 0;  // elements
     size_t scratchpad_at = 0;        // bytes
-    size_t rows_at = 0;              // bytes; where its rows are copied to
+    size_t rows_at = 0;              // bytes; the buffer for a copy of its rows
   };
 
   size_t Take(size_t bytes) {
@@ -376,7 +376,7 @@ class DnnlConvolution final : public Kernel {
   int64_t InRow() const { return c_.InSize() / c_.in[0]; }
   int64_t OutRow() const { return c_.OutSize() / c_.out[0]; }
 
-  // The rows of a picture's planes do not lie one after the other.
+  // Whether its rows are not contiguous, because the planes of a picture lie between them.
   bool CopiesRows(const Part& part) const {
     return part.slice.rows && layouts_.src == Layout::kRowMajor;
   }
@@ -389,7 +389,7 @@ class DnnlConvolution final : public Kernel {
     return rows;
   }
 
-  // Zeros what fills up the last block of outputs, if the part has it.
+  // Zeroes the padding of the last block of outputs, if the part has it.
   void ClearFill(const Part& part, float* dst) const {
     const int64_t filled = c_.out_channels - given_.out_channels;
     const int64_t end = part.out_channel + part.slice.out_channels;
@@ -402,8 +402,8 @@ class DnnlConvolution final : public Kernel {
     }
   }
 
-  // Into how many parts an image may be cut by rows, each of whose results is dense: where it has
-  // one block of outputs, and one of inputs or the few planes of a picture.
+  // The number of parts into which an image may be divided by rows with dense results: possible
+  // with one block of outputs, and one block of inputs or the few planes of a picture.
   int64_t RowParts(int64_t wanted) const {
     if (c_.transposed || c_.out.empty() || layouts_.dst != Layout::kChannelBlocked ||
         c_.out_channels > ChannelBlock() || c_.channels > ChannelBlock()) {
@@ -417,15 +417,15 @@ class DnnlConvolution final : public Kernel {
     return parts;
   }
 
-  // By images where there are enough, else each image by groups or by blocks of output channels or,
-  // where it has a single one, by rows, each part's result dense.
+  // By images if there are enough. Otherwise each image is divided by groups or blocks of output
+  // channels or, if it has only one block, by rows, so that each part's result is dense.
   void Divide(int width, bool constant_weights) {
     const int64_t block = ChannelBlock();
     int64_t image_parts = 1, channel_parts = 1, row_parts = 1;
     const bool share = width > 1 && constant_weights && c_.WorthSharing();
     const int64_t out_group = c_.out_channels / c_.groups;
     const int64_t in_group = c_.channels / c_.groups;
-    // Groups to the smallest piece that starts on a block boundary on both sides.
+    // Groups per smallest part that starts on a block boundary on both sides.
     int64_t unit = c_.groups == 1 ? block : 1;
     while (c_.groups > 1 && (unit * out_group % block != 0 || unit * in_group % block != 0)) {
       unit *= 2;
@@ -485,8 +485,8 @@ class DnnlConvolution final : public Kernel {
     return shape(a) == shape(b);
   }
 
-  // The call that computes `part`, shared with a part that differs in its images, or in where its
-  // rows begin, only. Returns the scratchpad's bytes.
+  // The call that computes `part`. Parts that differ only in their images, or in where their rows
+  // begin, share it. Returns the scratchpad's size in bytes.
   StatusOr<size_t> MakeCall(Part& part, const CompileContext& context) {
     for (const Part& other : parts_) {
       if (other.call >= 0 && other.out_channel == part.out_channel &&
@@ -574,7 +574,7 @@ class DnnlConvolution final : public Kernel {
   }
 
   const Convolution given_;
-  const Convolution c_;  // what oneDNN computes
+  const Convolution c_;  // the convolution passed to oneDNN
   const Layouts layouts_;
   const bool last_resort_;
   std::vector<Part> parts_;
@@ -605,13 +605,13 @@ StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& conv
   // Blocked inside, except for the few planes of a picture.
   const bool picture = c.groups == 1 && c.channels <= 3 && !c.transposed &&
                        context.inputs[0].layout == Layout::kRowMajor;
-  // Zeros must come of zeros.
+  // Padding zeros must give zeros.
   const bool may_widen =
       !c.transposed && context.constant(1) != nullptr && Activate(c.activation, 0.0f) == 0;
   const Layouts candidates[] = {
       {picture ? Layout::kRowMajor : Layout::kChannelBlocked, Layout::kChannelBlocked},
       {Layout::kRowMajor, Layout::kRowMajor}};
-  // Blocked operands the plain loops do not take.
+  // The plain loops do not support blocked operands.
   const auto is_blocked = [](const TensorDesc& d) { return d.layout == Layout::kChannelBlocked; };
   const bool any_blocked = is_blocked(context.outputs[0]) ||
                            std::any_of(context.inputs.begin(), context.inputs.end(), is_blocked);

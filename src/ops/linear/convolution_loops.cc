@@ -1,4 +1,4 @@
-// Convolutions by plain loops: element types and ranks that oneDNN does not compute.
+// Convolutions by plain loops: for element types and ranks that oneDNN does not support.
 #include <algorithm>
 #include <utility>
 
@@ -7,8 +7,8 @@
 namespace chairlift {
 namespace {
 
-// Along the last axis, one tap joins outputs [first, last) to inputs `stride` apart: the index
-// range for which the input index stays inside.
+// Along the last axis, one tap connects outputs [first, last) to inputs `stride` apart: the range
+// of indices for which the input index is inside.
 struct TapRange {
   int64_t first = 0, last = 0;
 };
@@ -21,7 +21,7 @@ TapRange RangeOf(int64_t offset, int64_t stride, int64_t near, int64_t far) {
 }
 
 // Adds one input plane times `scale` and one kernel plane to one output plane. `near` is the plane
-// walked one by one (the output; transposed, the input), `far` the one reached through the taps.
+// that is traversed (the output; transposed, the input), `far` the one reached through the taps.
 template <typename T>
 void AddPlane(const Convolution& c, const T* in, const T* weights, T scale, T* out) {
   const std::vector<int64_t>& near = c.transposed ? c.in : c.out;

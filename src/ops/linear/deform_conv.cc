@@ -1,10 +1,9 @@
 // DeformConv(X [N, C, H, W], weights [M, C/group, kH, kW], offset [N, groups·kH·kW·2, oH, oW],
-// bias? [M], mask? [N, groups·kH·kW, oH, oW]) -> Y [N, M, oH, oW]: a convolution each of whose taps
-// is taken from where its offset (down, across) moves it, between elements if need be, and scaled
-// by its mask. `offset_group` groups of channels have offsets of their own. What lies outside X is
-// 0.
+// bias? [M], mask? [N, groups·kH·kW, oH, oW]) -> Y [N, M, oH, oW]: a convolution in which each tap
+// is moved by its offset (down, across), interpolated between elements, and scaled by its mask.
+// `offset_group` groups of channels have separate offsets. Values outside X are 0.
 //
-// Positions of the output are taken a panel at a time: their taps are sampled straight into the
+// Output positions are processed one panel at a time. Their taps are sampled directly into the
 // packed form of the product with the weights, so that no matrix of all taps is stored.
 #include <algorithm>
 #include <cmath>
@@ -33,7 +32,7 @@ struct DeformSizes {
   }
 };
 
-// Nothing where the kernel's size is not known.
+// Nothing if the kernel's size is unknown.
 StatusOr<std::optional<Window>> DeformWindowOf(const InferContext& context) {
   const SymbolicShape& w = context.shape(1);
   std::vector<int64_t> kernel;
@@ -43,7 +42,7 @@ StatusOr<std::optional<Window>> DeformWindowOf(const InferContext& context) {
   return std::optional<Window>(std::move(window));
 }
 
-// The shape that an operand must have, where it is known.
+// Checks the required shape of an operand, if it is known.
 Status CheckShape(const InferContext& context, int input, const char* name,
                   const SymbolicShape& wanted) {
   if (!context.has_input(input)) return absl::OkStatus();
@@ -119,7 +118,7 @@ struct Sample {
 template <typename T>
 Sample<T> Bilinear(T y, T x, int64_t height, int64_t width, T scale) {
   Sample<T> s;
-  // Also where a coordinate is NaN.
+  // Also if a coordinate is NaN.
   if (!(y > -1 && y < static_cast<T>(height) && x > -1 && x < static_cast<T>(width))) return s;
   const T top = std::floor(y), left = std::floor(x);
   const T down = y - top, across = x - left;
@@ -172,21 +171,21 @@ class DeformConv final : public Kernel {
 
  private:
   int64_t kernel_size() const { return w_[2] * w_[3]; }
-  int64_t inner() const { return w_[1] * kernel_size(); }  // of the product
+  int64_t inner() const { return w_[1] * kernel_size(); }  // inner dimension of the product
   int64_t positions() const { return y_[2] * y_[3]; }
   size_t SlotBytes() const {
     const auto bytes = static_cast<size_t>(std::max<int64_t>(inner(), 1) * kGemmPanel) * sizeof(T);
     return (bytes + 63) / 64 * 64;
   }
 
-  // Output positions from `first` on, of one image and one group of channels.
+  // Output positions from `first` on, for one image and one group of channels.
   void RunPanel(const KernelArgs& args, int64_t n, int64_t group, int64_t first, T* taps) const {
     const int64_t count = std::min(kGemmPanel, positions() - first);
     Gather(args, n, group, first, count, taps);
     const int64_t rows = y_[1] / sizes_.groups, k = inner();
     const T* w = static_cast<const T*>(args.inputs[1]) + group * rows * k;
     T* y = static_cast<T*>(args.outputs[0]) + (n * y_[1] + group * rows) * positions() + first;
-    if (k == 0) {  // sums of nothing
+    if (k == 0) {  // empty sums
       for (int64_t m = 0; m < rows; ++m) std::fill_n(y + m * positions(), count, T{0});
     } else if constexpr (std::is_same_v<T, float>) {
       PackedGemm({.a = w,
@@ -212,7 +211,8 @@ class DeformConv final : public Kernel {
     }
   }
 
-  // Tap j of position first + i, scaled, at taps[j · kGemmPanel + i]; 0 for positions past `count`.
+  // Tap j of position first + i, scaled, goes to taps[j · kGemmPanel + i]; 0 for positions past
+  // `count`.
   void Gather(const KernelArgs& args, int64_t n, int64_t group, int64_t first, int64_t count,
               T* taps) const {
     const int64_t channels = w_[1], plane = x_[2] * x_[3];
@@ -239,7 +239,7 @@ class DeformConv final : public Kernel {
     }
   }
 
-  // Where one tap of an offset group is for each position.
+  // Where one tap of an offset group is, for each position.
   void Place(const KernelArgs& args, int64_t n, int64_t own, int64_t tap, int64_t first,
              int64_t count, Sample<T>* samples) const {
     const int64_t at = (n * sizes_.offset_groups + own) * kernel_size() + tap;

@@ -20,7 +20,7 @@ class DepthwiseKernel final : public Kernel {
         filters_(std::move(filters)) {
     if (width == 1 || !c.WorthSharing()) return;
     slots_ = width;
-    // Some rows of a block each, at least so many parts that every worker has two.
+    // Each part is some rows of a block, with at least two parts per worker.
     const int64_t wanted = 2 * int64_t{width};
     row_parts_ = std::clamp<int64_t>((wanted + planes_ - 1) / planes_, 1, s_.rows.y.out);
     parts_ = static_cast<int>(std::min(planes_, wanted) * row_parts_);
@@ -34,7 +34,7 @@ class DepthwiseKernel final : public Kernel {
   Status Run(const KernelArgs& args) const override {
     float* bias = nullptr;
     if (bias_input_ >= 0) {
-      // Whole blocks: the last may be wider than the channels there are.
+      // Whole blocks: the last may be wider than the number of channels.
       bias = static_cast<float*>(args.scratch);
       std::copy_n(static_cast<const float*>(args.inputs[bias_input_]), biases_, bias);
       std::fill(bias + biases_, bias + s_.blocks * s_.rows.block, 0.0f);
@@ -68,7 +68,7 @@ class DepthwiseKernel final : public Kernel {
   const int64_t biases_;
   const int bias_input_, residual_input_;
   const Tensor filters_;
-  int64_t slots_ = 1;      // workers that may need scratch
+  int64_t slots_ = 1;      // workers that may need scratch memory
   int64_t row_parts_ = 1;  // of each plane
   int parts_ = 1;
 };

@@ -1,4 +1,4 @@
-// Depthwise convolutions on blocked channels: each channel by a filter of its own, of any size.
+// Depthwise convolutions on blocked channels: each channel has its own filter, of any size.
 #ifndef CHAIRLIFT_OPS_LINEAR_DEPTHWISE_H_
 #define CHAIRLIFT_OPS_LINEAR_DEPTHWISE_H_
 
@@ -12,11 +12,11 @@ namespace chairlift {
 
 struct Depthwise {
   WindowRows rows;
-  int64_t blocks = 0;  // of one image
+  int64_t blocks = 0;  // per image
   Activation activation;
 
   int64_t OutPlane() const { return rows.y.out * rows.x.out * rows.block; }  // floats of a block
-  // As many rows as leave what they read in the first level of cache.
+  // As many rows as keep their inputs in the first-level cache.
   int64_t RowsAtOnce() const {
     constexpr int64_t kCachedFloats = 4096;
     return std::max<int64_t>(1, kCachedFloats / (rows.x.in * rows.y.stride * rows.block));
@@ -27,9 +27,9 @@ struct Depthwise {
 // The depthwise convolution `c`, one or two spatial axes.
 Depthwise DepthwiseOf(const Convolution& c);
 
-// Rows [first, last) of one block's outputs: `x` is its plane of inputs, `w` its filters
-// [taps, block], `bias` its block of biases; `residual` and `y` are planes of outputs. `bias` and
-// `residual` may be null. `scratch` is of ScratchFloats().
+// Rows [first, last) of one block's outputs: `x` is its plane of inputs, `w` its filters [taps,
+// block], `bias` its block of biases; `residual` and `y` are planes of outputs. `bias` and
+// `residual` may be null. `scratch` has ScratchFloats().
 void DepthwiseRows(const Depthwise& shape, const float* x, const float* w, const float* bias,
                    const float* residual, int64_t first, int64_t last, float* y, float* scratch);
 

@@ -1,5 +1,5 @@
-// The kernel of depthwise.h, one build per instruction set. Some neighbouring outputs are summed in
-// registers at once, so that a tap's weights are read once for all of them and each
+// The kernel of depthwise.h, one build per instruction set. Several adjacent outputs are summed in
+// registers together, so that a tap's weights are read once for all of them and each
 // multiplication's other operand comes from memory.
 #include <algorithm>
 
@@ -19,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// kCount neighbouring outputs at `y`, all of whose taps along x are in `in`, in rows
-// [first, last); a vector of each.
+// kCount adjacent outputs at `y`, whose taps along x are all in `in`, in rows [first, last); one
+// vector each.
 template <int kCount>
 HWY_NOINLINE void Outputs(const WindowRows& s, const Inputs& in, const float* HWY_RESTRICT w,
                           const float* bias, const float* residual, int64_t first, int64_t last,
@@ -57,7 +57,7 @@ HWY_NOINLINE void Outputs(const WindowRows& s, const Inputs& in, const float* HW
   }
 }
 
-// Of sums in memory: what calls functions would have them spilled from registers.
+// For sums in memory: activations that call functions would spill them from registers.
 void Activate(const Activation& f, int64_t size, float* y) {
   const V alpha = hn::Set(kD, f.alpha), beta = hn::Set(kD, f.beta);
   for (int64_t i = 0; i < size; i += static_cast<int64_t>(kLanes)) {

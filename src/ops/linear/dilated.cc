@@ -9,7 +9,8 @@
 namespace chairlift {
 namespace {
 
-// Where more of the taps meet the input, those that do not cost less than gathering pixels.
+// If more taps than this meet the input, skipping the others costs more than it saves, because
+// pixels must be gathered.
 constexpr double kMostMet = 0.75;
 class DilatedKernel final : public Kernel {
  public:
@@ -69,11 +70,11 @@ class DilatedKernel final : public Kernel {
   const int64_t images_, panels_;
   const int bias_input_, residual_input_;
   const Tensor packed_;
-  const int64_t slots_;   // workers that may need scratch
+  const int64_t slots_;   // workers that may need scratch memory
   const int64_t chunks_;  // of output rows
 };
 
-// Of the taps of all outputs, the share that meets the input.
+// The share of all outputs' taps that meet the input.
 double Met(const Dilated& s) {
   double met = 1;
   for (const WindowRows::Axis& a : {s.rows.y, s.rows.x}) {

@@ -1,6 +1,6 @@
-// Convolutions of stride 1 most of whose taps fall outside of the image, as wide dilations on small
-// maps do (Chen et al., "Rethinking Atrous Convolution", 2017, §3.1): tap by tap a product over
-// channels, of those pixels alone that the tap meets.
+// Convolutions of stride 1 most of whose taps are outside the image, as with wide dilations on
+// small maps (Chen et al., "Rethinking Atrous Convolution", 2017, §3.1). For each tap, a product
+// over channels of only those pixels that the tap meets.
 #ifndef CHAIRLIFT_OPS_LINEAR_DILATED_H_
 #define CHAIRLIFT_OPS_LINEAR_DILATED_H_
 
@@ -20,10 +20,10 @@ struct Dilated {
 
   int64_t Blocks() const { return (channels + rows.block - 1) / rows.block; }
   int64_t Pixels() const { return rows.y.in * rows.x.in; }
-  // Floats of a pixel's channels together, and some, so that pixels do not fall into one cache set.
+  // Floats of a pixel's channels together, padded so that pixels do not share a cache set.
   int64_t PixelStride() const { return Blocks() * rows.block + 16; }
   int64_t OutPlane() const { return rows.y.out * rows.x.out * rows.block; }  // floats of a block
-  // Output rows whose sums for one panel stay in the second level of cache.
+  // Output rows whose sums for one panel stay in the second-level cache.
   int64_t RowsAtOnce() const {
     constexpr int64_t kPixels = 1024;
     return std::clamp<int64_t>(kPixels / rows.x.out, 1, rows.y.out);
@@ -31,12 +31,12 @@ struct Dilated {
   int64_t SumFloats() const { return RowsAtOnce() * rows.x.out * kGemmPanel; }
 };
 
-// Pixels [first, last) of an image `x`, each with its channels together, to `pixels`.
+// Copies pixels [first, last) of an image `x`, each with its channels together, to `pixels`.
 void GatherPixels(const Dilated& shape, const float* x, int64_t first, int64_t last, float* pixels);
 
-// Output rows [first, last), RowsAtOnce() or fewer, of panel `panel`. `packed`: panels of all taps,
-// those of a tap together. `bias` (whole panels), and `residual` laid out as the image `y`, may be
-// null. `sums` is of SumFloats().
+// Output rows [first, last), at most RowsAtOnce(), of panel `panel`. `packed`: panels of all taps,
+// grouped by tap. `bias` (whole panels), and `residual` in the layout of the image `y`, may be
+// null. `sums` has SumFloats().
 void DilatedRows(const Dilated& shape, const float* pixels, const float* packed, int64_t panel,
                  const float* bias, const float* residual, int64_t first, int64_t last, float* sums,
                  float* y);

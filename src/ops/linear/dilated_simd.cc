@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Channels at a time, so that a panel's slice stays in the first-level cache.
+// Channels together, so that a panel's slice stays in the first-level cache.
 constexpr int64_t kChannelsAtOnce = 384;
 
 void Gather(const Dilated& s, const float* x, int64_t first, int64_t last, float* pixels) {
@@ -78,7 +78,7 @@ void TapRows(const Dilated& s, const float* pixels, const float* packed, int64_t
   AddTaps(s, pixels, packed, panel, first, last, sums);
   const V alpha = hn::Set(kD, s.activation.alpha), beta = hn::Set(kD, s.activation.beta);
   const int64_t block = s.rows.block, channel = panel * kGemmPanel;
-  // Whole blocks: with the channels that fill up the last.
+  // Whole blocks, including the padding channels of the last.
   const int64_t stored = (s.out_channels + block - 1) / block * block;
   const int64_t end = std::min(channel + kGemmPanel, stored), row = s.rows.x.out;
   for (int64_t c = channel; c < end; c += kLanes) {

@@ -18,11 +18,11 @@ namespace {
 using LabelList = std::vector<EinsumLabel>;
 using Sizes = std::map<EinsumLabel, int64_t>;
 
-// A tensor seen through its labels: an input of the node, or an intermediate in scratch.
+// A tensor with labelled axes: an input of the node, or an intermediate in scratch memory.
 struct View {
   int input = -1;         // −1: in scratch
   size_t scratch_at = 0;  // bytes
-  LabelList labels;       // each once
+  LabelList labels;       // without repetition
   std::map<EinsumLabel, int64_t> strides;
 
   bool Has(EinsumLabel label) const { return strides.count(label) != 0; }
@@ -48,7 +48,7 @@ std::vector<Loop> Loops(const LabelList& labels, const View& view, const Sizes& 
   return loops;
 }
 
-// The stride of `labels` walked as one axis, or nullopt where they are not evenly spaced.
+// The stride of `labels` traversed as one axis, or nullopt if they are not evenly spaced.
 std::optional<int64_t> Collapsed(const LabelList& labels, const View& view, const Sizes& sizes) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -65,12 +65,12 @@ std::optional<int64_t> Collapsed(const LabelList& labels, const View& view, cons
   return stride.value_or(1);
 }
 
-// Sums over `summed` and lays the rest out densely in the order of `kept`.
+// Sums over `summed` and writes the rest densely in the order of `kept`.
 struct GatherStep {
   View from;
   std::vector<Loop> kept, summed;
 };
-// C = A·B into scratch or the output.
+// C = A·B, written to scratch memory or the output.
 struct ProductStep {
   View a, b;
   std::unique_ptr<Kernel> kernel;
@@ -161,7 +161,7 @@ class Planner {
   Planner(const CompileContext& context, Sizes sizes)
       : context_(context), dtype_(context.inputs[0].dtype), sizes_(std::move(sizes)) {}
 
-  // `view` with only the labels in `wanted`, the others summed away.
+  // `view` with only the labels in `wanted`; the others are summed.
   View Sum(const View& view, const std::set<EinsumLabel>& wanted) {
     LabelList kept, summed;
     for (EinsumLabel label : view.labels) {
@@ -177,7 +177,7 @@ class Planner {
     return Append(std::move(step), kept, to_output);
   }
 
-  // The product of two views over the labels that `wanted` does not have.
+  // The product of two views, summed over the labels that are not in `wanted`.
   StatusOr<View> Contract(View a, View b, const std::set<EinsumLabel>& wanted,
                           const LabelList& result_if_last) {
     LabelList batch, rows, columns, inner;
@@ -191,7 +191,7 @@ class Planner {
     for (EinsumLabel label : b.labels) {
       if (!a.Has(label)) columns.push_back(label);
     }
-    // Where the result's own order of rows, columns or batches can be had, take it.
+    // Uses the result's own order of rows, columns or batches if possible.
     const auto by_result = [&](LabelList& labels) {
       std::stable_sort(labels.begin(), labels.end(), [&](EinsumLabel x, EinsumLabel y) {
         const auto at = [&](EinsumLabel l) {
@@ -332,7 +332,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileEinsum(const CompileContext& context) {
       int64_t& size = sizes.emplace(label, 1).first->second;
       if (shape[axis] != 1) size = shape[axis];
       if (!view.Has(label)) view.labels.insert(view.labels.begin(), label);
-      // A label twice walks the diagonal; an axis of one is repeated as often as needed.
+      // A repeated label traverses the diagonal; an axis of one is repeated as needed.
       view.strides[label] += shape[axis] == 1 ? 0 : stride;
       stride *= shape[axis];
     }
@@ -377,7 +377,7 @@ StatusOr<AxisMap> EinsumAxes(const InferContext& context) {
     ranks.push_back(rank);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(EinsumEquation equation, EquationOf(context.attributes(), ranks));
-  // Labels that are summed over, or lie along a diagonal, are none of the map's.
+  // Labels that are summed over, or are on a diagonal, are not in the map.
   const auto kept = [&](EinsumLabel label) {
     return std::count(equation.result.begin(), equation.result.end(), label) == 1 &&
            std::all_of(equation.operands.begin(), equation.operands.end(), [&](const auto& labels) {

@@ -32,7 +32,7 @@ StatusOr<Term> ParseTerm(std::string_view text) {
   return term;
 }
 
-// `hidden`: axes that the ellipsis stands for.
+// `hidden`: the number of axes of the ellipsis.
 std::vector<EinsumLabel> Labels(const Term& term, int hidden) {
   std::vector<EinsumLabel> labels(term.before.begin(), term.before.end());
   for (int i = hidden - 1; i >= 0; --i) labels.push_back(kEllipsisLabel + i);

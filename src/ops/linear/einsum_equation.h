@@ -10,16 +10,16 @@
 
 namespace chairlift {
 
-// An axis's name: a letter, or kEllipsisLabel + i for the i-th axis from the right of those that
-// "..." stands for.
+// The name of an axis: a letter, or kEllipsisLabel + i for the i-th axis from the right of those in
+// "...".
 using EinsumLabel = int;
 inline constexpr EinsumLabel kEllipsisLabel = 256;
 
 struct EinsumEquation {
-  std::vector<std::vector<EinsumLabel>> operands;  // one label an axis
+  std::vector<std::vector<EinsumLabel>> operands;  // one label per axis
   std::vector<EinsumLabel> result;                 // without repetition
 
-  // `ranks`: of the operands. An error names what is wrong with the equation.
+  // `ranks`: those of the operands. An error says what is wrong with the equation.
   static StatusOr<EinsumEquation> Parse(std::string_view text, std::span<const int> ranks);
 };
 

@@ -56,7 +56,7 @@ class FewOutputsKernel final : public Kernel {
   const int64_t images_;
   const int bias_input_, residual_input_;
   const Tensor filters_;
-  int64_t slots_ = 1;  // workers that may need scratch
+  int64_t slots_ = 1;  // workers that may need scratch memory
   int parts_ = 1;
 };
 

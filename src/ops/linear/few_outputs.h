@@ -1,5 +1,6 @@
-// Convolutions of blocked channels to a few row-major ones, as networks that draw pictures and maps
-// end with: the sum over channels is one over a vector's lanes, once a pixel and output channel.
+// Convolutions of blocked channels to a few row-major ones, at the end of networks that produce
+// pictures and maps. The sum over channels becomes one over a vector's lanes, once per pixel and
+// output channel.
 #ifndef CHAIRLIFT_OPS_LINEAR_FEW_OUTPUTS_H_
 #define CHAIRLIFT_OPS_LINEAR_FEW_OUTPUTS_H_
 
@@ -23,9 +24,9 @@ struct FewOutputs {
   }
 };
 
-// Rows [first, last) of an image's outputs. `x` is the image, `w` the filters
-// [out_channels, blocks, taps, block]; `bias`, and `residual` laid out as `y`, may be null.
-// `scratch` is of ScratchFloats().
+// Rows [first, last) of an image's outputs. `x` is the image, `w` the filters [out_channels,
+// blocks, taps, block]; `bias`, and `residual` in the layout of `y`, may be null. `scratch` has
+// ScratchFloats().
 void FewOutputsRows(const FewOutputs& shape, const float* x, const float* w, const float* bias,
                     const float* residual, int64_t first, int64_t last, float* y, float* scratch);
 

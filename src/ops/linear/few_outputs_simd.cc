@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Adds one block's part of kCount neighbouring outputs to their sums, a vector each.
+// Adds one block's contribution to the sums of kCount adjacent outputs, one vector each.
 template <int kCount>
 HWY_NOINLINE void AddBlock(const WindowRows& s, const Inputs& in, const float* HWY_RESTRICT w,
                            Met ys, int64_t top, float* HWY_RESTRICT sums_at) {
@@ -42,7 +42,7 @@ HWY_NOINLINE void AddBlock(const WindowRows& s, const Inputs& in, const float* H
   for (int i = 0; i < kCount; ++i) hn::StoreU(sums[i], kD, sums_at + i * kLanes);
 }
 
-// A row of outputs, its end perhaps no whole vector.
+// A row of outputs, whose end may be less than a vector.
 void ActivateRow(const Activation& f, int64_t size, float* y) {
   const V alpha = hn::Set(kD, f.alpha), beta = hn::Set(kD, f.beta);
   const auto lanes = static_cast<int64_t>(kLanes);

@@ -1,5 +1,5 @@
-// The register tile for products of few rows, where the way of B from memory is the bound: all of K
-// in one pass, several panels side by side. Included once per instruction set, after
+// The register tile for products of few rows, which are bound by loading B from memory: all of K in
+// one pass, several panels side by side. Included once per instruction set, after
 // ops/linear/gemm_tile-inl.h.
 #if defined(CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_
@@ -19,21 +19,21 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Vectors of sums that stay in registers, the rows this is for, and the panels that fit beside each
-// other at so many rows. None without vectors.
+// Vectors of sums that stay in registers, the number of rows this is for, and the panels that fit
+// side by side for that many rows. Zero without vectors.
 constexpr int kFewRowsSums = kWideFile ? 24 : 12;
 constexpr int kFewRows = kPanelVectors > 4 ? 0 : std::min(8, kFewRowsSums / kPanelVectors);
 constexpr int kMostPanels = 4;
 constexpr int PanelsAtOnce(int rows) {
   return std::clamp(kFewRowsSums / (rows * kPanelVectors), 1, kMostPanels);
 }
-// Up to so many rows the hardware's own fetching keeps up, and ours only takes its slots. More rows
-// wait less for B, but then all at once: B is brought into the second-level cache this far ahead of
-// its use, in rows of a panel.
+// Up to this many rows the hardware prefetcher keeps up, and software prefetches only occupy its
+// slots. With more rows, B is brought into the second-level cache this far before its use, in rows
+// of a panel.
 constexpr int kRowsFetchedByHardware = 4;
 constexpr int64_t kFewRowsAhead = 96;
 
-// C [R, P panels] = A·B; panels of B lie panel_stride apart, those of C c_panel_stride.
+// C [R, P panels] = A·B; panels of B are panel_stride apart, those of C c_panel_stride.
 template <int R, int P>
 HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
                               const float* HWY_RESTRICT b, size_t panel_stride,
@@ -85,7 +85,7 @@ HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
 
 using FewRowsFunction = void (*)(const float*, size_t, const float*, size_t, float*, size_t, size_t,
                                  int64_t);
-// By panels − 1; null where so many do not fit.
+// By panels − 1; null if that many do not fit.
 using FewRowsTiles = std::array<FewRowsFunction, kMostPanels>;
 
 template <int R, int P>

@@ -1,4 +1,4 @@
-// What fills up the last block of channel-blocked tensors (Layout::kChannelBlocked).
+// The padding of the last block of channel-blocked tensors (Layout::kChannelBlocked).
 #ifndef CHAIRLIFT_OPS_LINEAR_FILL_H_
 #define CHAIRLIFT_OPS_LINEAR_FILL_H_
 
@@ -6,8 +6,8 @@
 
 namespace chairlift {
 
-// Zeros lanes [channels, block) of `count` pixels of one block. Weights of zero do not keep them
-// so: an input that is infinite, or no number, makes a NaN of them.
+// Zeroes lanes [channels, block) of `count` pixels of one block. Zero weights are not enough: an
+// infinite or NaN input times zero is NaN.
 void ClearFilledUp(float* pixels, int64_t count, int64_t channels, int64_t block);
 
 }  // namespace chairlift

@@ -1,5 +1,5 @@
-// Bias, residual and activation on a tile of C that has just been computed. Included once per
-// instruction set, after ops/linear/gemm_tile-inl.h.
+// Bias, residual and activation on a newly computed tile of C. Included once per instruction set,
+// after ops/linear/gemm_tile-inl.h.
 #if defined(CHAIRLIFT_OPS_LINEAR_GEMM_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_LINEAR_GEMM_EPILOGUE_INL_H_
 #undef CHAIRLIFT_OPS_LINEAR_GEMM_EPILOGUE_INL_H_

@@ -1,5 +1,5 @@
-// The register tile that matrix products and Winograd convolution share: rows of A by one packed
-// panel. Included once per instruction set from *_simd.cc files, after ops/simd_targets.h.
+// The register tile of matrix products and Winograd convolution: rows of A times one packed panel.
+// Included once per instruction set from *_simd.cc files, after ops/simd_targets.h.
 #if defined(CHAIRLIFT_OPS_LINEAR_GEMM_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_LINEAR_GEMM_TILE_INL_H_
 #undef CHAIRLIFT_OPS_LINEAR_GEMM_TILE_INL_H_
@@ -25,17 +25,17 @@ using V = FloatVec;
 
 constexpr FloatTag kD;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(kD));
-// Vectors to a panel, and rows of the widest tile: what the register file holds.
+// Vectors per panel, and rows of the widest tile that the register file can hold.
 constexpr int kPanelVectors = static_cast<int>(kGemmPanel) / kLanes;
 constexpr bool kWideFile = kLanes == 16;
 constexpr int kMaxRows = kWideFile ? 14 : 6;
 
-// What a tile brings into the second-level cache meanwhile, every kFetchSteps steps of K: lines
-// that follow each other, of a panel that is read later, and places of 128 bytes all over.
+// What a tile prefetches into the second-level cache, every kFetchSteps steps of K: consecutive
+// lines of a panel that is read later, and scattered places of 128 bytes.
 struct Fetch {
-  const float* panel = nullptr;  // so many lines of it
+  const float* panel = nullptr;  // consecutive lines of it
   int lines = 0;
-  const float* const* places = nullptr;  // and so many of these, up to the end
+  const float* const* places = nullptr;  // pointers to places, up to the end
   const float* const* places_end = nullptr;
   int places_at_once = 1;
 
@@ -50,7 +50,7 @@ struct Fetch {
 };
 constexpr int kFetchSteps = 4;
 
-// The share of tile `tile` of `tiles`, each of `kb` steps, in bringing a panel of as many.
+// The share of tile `tile` of `tiles`, each of `kb` steps, in prefetching a panel of the same size.
 HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_t tiles) {
   if (panel == nullptr || kb == 0) return {};
   const int64_t share = (kb * kGemmPanel / 16 + tiles - 1) / tiles;
@@ -58,14 +58,14 @@ HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_
           .lines = static_cast<int>((share * kFetchSteps + kb - 1) / kb)};
 }
 
-// C[R, NV vectors] = A·panel over `kb` steps, plus C where it accumulates, plus `bias` in
-// every row where there is one. With U independent sums over K where the tile alone has too few to
-// hide the latency of a multiply-add.
+// C[R, NV vectors] = A·panel over `kb` steps, plus C if it accumulates, plus `bias` in every row if
+// there is one. Uses U independent sums over K if the tile alone has too few to hide the latency of
+// a multiply-add.
 template <int R, int NV, int U>
 HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* HWY_RESTRICT b,
                      float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate,
                      const float* HWY_RESTRICT bias, Fetch fetch) {
-  // C is needed last: it comes into the cache meanwhile.
+  // C is needed last: it is prefetched meanwhile.
   for (int r = 0; r < R; ++r) {
     CHAIRLIFT_UNROLL
     for (int v = 0; v < NV; v += 16 / kLanes) hwy::Prefetch(c + r * c_stride + v * kLanes);
@@ -86,7 +86,7 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
     CHAIRLIFT_UNROLL
     for (int v = 0; v < NV; ++v) {
       weights[v] = hn::LoadU(kD, b + v * kLanes);
-      // Few rows wait for memory, and the hardware's own fetching is not far enough ahead.
+      // With few rows this waits for memory, and the hardware prefetcher is not far enough ahead.
       if constexpr (U > 1) hwy::Prefetch(b + v * kLanes + 1024);
     }
     b += kGemmPanel;
@@ -144,7 +144,7 @@ template <int NV, int... R>
 constexpr std::array<PanelFunction, sizeof...(R)> PanelTable(std::integer_sequence<int, R...>) {
   return {PanelRows<R + 1, NV>...};
 }
-// By rows − 1: of whole panels, and of the first kHalfPanel columns alone.
+// By rows − 1: for whole panels, and for their first kHalfPanel columns only.
 constexpr auto kPanelTable = PanelTable<kPanelVectors>(std::make_integer_sequence<int, kMaxRows>());
 constexpr auto kHalfPanelTable =
     PanelTable<kPanelVectors / 2>(std::make_integer_sequence<int, kMaxRows>());

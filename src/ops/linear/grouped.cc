@@ -9,8 +9,8 @@
 namespace chairlift {
 namespace {
 
-// Where a group has more inputs than a block, and few outputs. Row by row, oneDNN reaches less than
-// a quarter of the peak.
+// The limit for groups with more inputs than a block, and few outputs. Row by row, oneDNN reaches
+// less than a quarter of the peak.
 constexpr double kMostWaste = 4;
 
 class GroupedKernel final : public Kernel {
@@ -23,7 +23,7 @@ class GroupedKernel final : public Kernel {
         filters_(std::move(filters)) {
     if (width == 1 || !c.WorthSharing()) return;
     slots_ = width;
-    // Some rows of a block each, at least so many parts that every worker has two.
+    // Each part is some rows of a block, with at least two parts per worker.
     const int64_t wanted = 2 * int64_t{width};
     row_parts_ = std::clamp<int64_t>((wanted + planes_ - 1) / planes_, 1, s_.rows.y.out);
     parts_ = static_cast<int>(std::min(planes_, wanted) * row_parts_);
@@ -41,7 +41,7 @@ class GroupedKernel final : public Kernel {
     const int64_t blocks = s_.OutBlocks();
     float* bias = nullptr;
     if (bias_input_ >= 0) {
-      // Whole blocks: the last may be wider than the channels there are.
+      // Whole blocks: the last may be wider than the number of channels.
       bias = static_cast<float*>(args.scratch);
       std::copy_n(input(bias_input_), s_.out_channels, bias);
       std::fill(bias + s_.out_channels, bias + blocks * s_.rows.block, 0.0f);
@@ -72,7 +72,7 @@ class GroupedKernel final : public Kernel {
   const int64_t planes_;  // blocks of outputs of all images
   const int bias_input_, residual_input_;
   const Tensor filters_;
-  int64_t slots_ = 1;      // workers that may need scratch
+  int64_t slots_ = 1;      // workers that may need scratch memory
   int64_t row_parts_ = 1;  // of each plane
   int parts_ = 1;
 };
@@ -96,7 +96,8 @@ Tensor PackGroupedFilters(const Tensor& weights, const Grouped& s) {
   return packed;
 }
 
-// Whether the channels that a vector of outputs is multiplied with at once lie in two of inputs.
+// Whether the channels that a vector of outputs is multiplied with together are in two vectors of
+// inputs.
 bool InTwoVectors(const Grouped& s, int64_t lanes) {
   if (s.in_group >= s.rows.block) return false;
   for (int64_t first = 0; first < s.out_channels; first += lanes) {

@@ -1,5 +1,5 @@
-// The kernel of grouped.h, one build per instruction set. Some neighbouring outputs are summed in
-// registers at once, so that a tap's weights are read once for all of them.
+// The kernel of grouped.h, one build per instruction set. Several adjacent outputs are summed in
+// registers together, so that a tap's weights are read once for all of them.
 #include <algorithm>
 
 #include "ops/simd_targets.h"
@@ -18,26 +18,27 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// What the lanes of a vector of outputs are multiplied with: one channel of the inputs, or one of
-// each lane's group, which lie in one vector of channels or in two.
+// What the lanes of a vector of outputs are multiplied with: one input channel, or one channel of
+// each lane's group, in one vector of channels or in two.
 enum class Operand { kChannel, kVector, kTwoVectors };
 
-// Vectors of kLanes channels from `first` on, where they lie or copied.
+// Vectors of kLanes channels from `first` on, in place or copied.
 struct Vectors {
   Inputs in;  // vector `first`
   int64_t first;
-  int64_t in_block, block_pitch, pitch;  // vectors of a block; floats between blocks, and vectors
+  int64_t in_block, block_pitch, pitch;  // vectors per block; floats between blocks, and between
+                                         // vectors
 
   HWY_INLINE const float* At(int64_t vector) const {
     return in.rows + vector / in_block * block_pitch + vector % in_block * pitch;
   }
 };
 
-// Of the outputs [first, first + kLanes), the inputs that are one channel of each one's group.
+// For outputs [first, first + kLanes): the inputs that are one channel of each one's group.
 struct LaneChannels {
   int64_t vectors[2];
-  int32_t lanes[kLanes];  // within either
-  int in_first;           // so many of the outputs read the first
+  int32_t lanes[kLanes];  // within either vector
+  int in_first;           // number of outputs that read the first vector
 };
 
 LaneChannels ChannelsOfLanes(const Grouped& s, int64_t first, int64_t k) {
@@ -61,8 +62,8 @@ struct Read {
   LaneChannels of_lanes[kMostOfGroup];
 };
 
-// kCount neighbouring outputs at `y`, all of whose taps along x are in `vectors`, in rows
-// [first, last); a vector of each.
+// kCount adjacent outputs at `y`, whose taps along x are all in `vectors`, in rows [first, last);
+// one vector each.
 template <int kCount, Operand kOperand>
 HWY_NOINLINE void SumOutputs(const Grouped& shape, const Read& read, const Vectors& vectors,
                              const float* HWY_RESTRICT w, const float* bias, const float* residual,
@@ -149,8 +150,8 @@ SumFn FunctionFor(Operand operand, int64_t count) {
   }
 }
 
-// Vectors of `channels`, where they lie or, where some columns of the span are outside of the
-// image, copied to `scratch`.
+// Vectors of `channels`: in place or, if some columns of the span are outside the image, copied to
+// `scratch`.
 Vectors VectorsOf(const WindowRows& s, const Grouped::Range& channels, const float* x,
                   const OutputSpan& span, int64_t first, int64_t last, float* scratch) {
   const int64_t in_block = s.block / kLanes;
@@ -170,14 +171,14 @@ Vectors VectorsOf(const WindowRows& s, const Grouped::Range& channels, const flo
   return vectors;
 }
 
-// A vector of the block, from `lane` on.
+// A vector of the block, starting at `lane`.
 void Lanes(const Grouped& s, int64_t out_block, int lane, const float* x, const float* w,
            const float* bias, const float* residual, int64_t first, int64_t last, float* y,
            float* scratch) {
   const WindowRows& rows = s.rows;
   const int64_t output = out_block * rows.block + lane, row = rows.x.out * rows.block;
   const int64_t left = std::clamp<int64_t>(s.out_channels - output, 0, kLanes);
-  if (left == 0) {  // all of them only fill up the block
+  if (left == 0) {  // all are padding of the block
     for (float* at = y + first * row; at < y + last * row; at += rows.block) {
       hn::StoreU(hn::Zero(kD), kD, at);
     }
@@ -186,7 +187,7 @@ void Lanes(const Grouped& s, int64_t out_block, int lane, const float* x, const 
   const auto there = hn::FirstN(kD, static_cast<size_t>(left));
   Read read;
   read.channels = s.Channels(out_block);
-  read.of_lanes[0] = {};  // not used, but made indices of
+  read.of_lanes[0] = {};  // not used, but converted to indices
   Operand operand = Operand::kChannel;
   if (s.by_lanes) {
     operand = Operand::kVector;
@@ -206,7 +207,7 @@ void Lanes(const Grouped& s, int64_t out_block, int lane, const float* x, const 
           s, read, VectorsOf(rows, read.channels, x, span, oy, end, scratch), w, bias,
           residual == nullptr ? nullptr : residual + at, oy, end, y + at);
     }
-    // Of sums in memory: what calls functions would have them spilled from registers.
+    // For sums in memory: activations that call functions would spill them from registers.
     if (left == kLanes && s.activation.kind == ActivationKind::kNone) continue;
     for (float* at = y + oy * row; at < y + end * row; at += rows.block) {
       const V v = VectorActivate(kD, s.activation.kind, alpha, beta, hn::LoadU(kD, at));

@@ -1,4 +1,4 @@
-// Tensors for packed weights: on huge pages where the system grants them.
+// Tensors for packed weights, on huge pages if the system grants them.
 #ifndef CHAIRLIFT_OPS_LINEAR_HUGE_TENSOR_H_
 #define CHAIRLIFT_OPS_LINEAR_HUGE_TENSOR_H_
 
@@ -6,7 +6,7 @@
 
 namespace chairlift {
 
-// As Tensor::Allocate. Worth it from about a megabyte up; smaller ones are ordinary tensors.
+// Like Tensor::Allocate. Useful from about a megabyte up; smaller ones are ordinary tensors.
 Tensor HugeTensor(DType dtype, const Shape& shape);
 
 }  // namespace chairlift

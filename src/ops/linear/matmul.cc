@@ -32,8 +32,8 @@ Transposes TransposesOf(const Attributes& attributes) {
   return {attributes.Int("transpose_a", 0) != 0, attributes.Int("transpose_b", 0) != 0};
 }
 
-// The operand as a matrix: a vector is a row (A) or a column (B). Transposes swap the last two
-// axes of operands of two or more.
+// The operand as a matrix: a vector is a row (A) or a column (B). Transposes swap the last two axes
+// if there are two or more.
 std::vector<Dim> MatrixDims(const SymbolicShape& shape, bool is_a, bool transposed) {
   std::vector<Dim> dims = shape.dims();
   if (dims.size() == 1)
@@ -62,7 +62,7 @@ StatusOr<SymbolicShape> ProductShape(const InferContext& context, Transposes tra
   std::vector<Dim> out;
   const size_t batch_rank = std::max(ad.size(), bd.size()) - 2;
   for (size_t i = 0; i < batch_rank; ++i) {
-    // Aligned at the end; a missing axis is 1.
+    // Aligned at the end; missing axes are 1.
     const auto at = [&](const std::vector<Dim>& dims) {
       const size_t missing = batch_rank + 2 - dims.size();
       return i < missing ? Dim(1) : dims[i - missing];
@@ -76,7 +76,7 @@ StatusOr<SymbolicShape> ProductShape(const InferContext& context, Transposes tra
 }
 
 // Offsets of an operand's matrices for every batch of the broadcast `batch` dimensions. `any`:
-// whether the product has elements at all.
+// whether the product has any elements.
 std::vector<int64_t> BatchOffsets(const Shape& batch, std::span<const int64_t> operand_batch,
                                   int64_t matrix_size, bool any) {
   const int rank = batch.rank();
@@ -88,7 +88,7 @@ std::vector<int64_t> BatchOffsets(const Shape& batch, std::span<const int64_t> o
     strides[i] = dim == 1 ? 0 : stride;
     stride *= dim;
   }
-  // Other axes may be empty, so that these need not fit in memory; nothing is computed then.
+  // If other axes are empty, these need not fit in memory; nothing is computed then.
   std::vector<int64_t> offsets(any ? static_cast<size_t>(batch.NumElements()) : 0);
   std::vector<int64_t> index(rank, 0);
   int64_t offset = 0;

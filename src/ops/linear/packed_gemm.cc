@@ -1,4 +1,4 @@
-// Packing of packed_gemm.h: of the right-hand side, and when the left one needs it.
+// Packing for packed_gemm.h: of the right-hand side, and the test whether the left one needs it.
 #include "ops/linear/packed_gemm.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ void PackGemmPanels(const float* b, int64_t k_stride, int64_t n_stride, int64_t 
     const float* from = b + column * n_stride;
     if (columns < kGemmPanel) std::fill_n(to, k * kGemmPanel, 0.0f);
     if (n_stride == 1 && columns == kGemmPanel) {
-      // The usual case, of a size the compiler knows.
+      // The common case, with a size that the compiler knows.
       for (int64_t i = 0; i < k; ++i) {
         const float* row = from + i * k_stride;
         for (int64_t j = 0; j < kGemmPanel; ++j) to[i * kGemmPanel + j] = scale * row[j];

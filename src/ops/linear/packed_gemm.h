@@ -1,9 +1,9 @@
-// Single-precision matrix products against a packed right-hand side: C = f(A·B + bias + residual).
+// Single-precision matrix products with a packed right-hand side: C = f(A·B + bias + residual).
 //
-// B [K, N] is packed once into panels of kGemmPanel columns: element (k, n) lies at
-//   (n / 32) · K · 32 + k · 32 + n % 32,
+// B [K, N] is packed once into panels of kGemmPanel columns: element (k, n) is at
+//   (n / 32) · K · 32 + k · 32 + n % 32;
 // columns past N are zero. The form is the same for every instruction set and every M, so one
-// packed copy serves all shape classes. Everything here runs on the calling thread; callers split
+// packed copy serves all shape classes. Everything here runs on the calling thread; callers divide
 // C by panels or by rows.
 #ifndef CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_
 #define CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_
@@ -17,9 +17,9 @@
 namespace chairlift {
 
 inline constexpr int64_t kGemmPanel = 32;
-// Columns of a last panel up to which its second half is not computed.
+// If the last panel has at most this many columns, its second half is not computed.
 inline constexpr int64_t kHalfPanel = kGemmPanel / 2;
-// Rows that share one pass over B; a good height for row parts.
+// Rows that share one pass over B; a good height for parts of rows.
 inline constexpr int64_t kGemmRowBlock = 140;
 
 inline int64_t GemmPanels(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
@@ -29,11 +29,11 @@ inline int64_t PackedGemmSize(int64_t k, int64_t n) { return k * GemmPanels(n) *
 // Packs panels [first, last) of scale · B, where B(k, n) is b[k · k_stride + n · n_stride].
 void PackGemmPanels(const float* b, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,
                     int64_t first, int64_t last, float scale, float* packed);
-// All of it into a new tensor on huge pages where the system grants them.
+// Packs all of it into a new tensor, on huge pages if the system grants them.
 Tensor PackGemmWeights(const float* b, int64_t k_stride, int64_t n_stride, int64_t k, int64_t n,
                        float scale = 1.0f);
 
-// What happens to A·B before it is stored.
+// Applied to A·B before it is stored.
 struct GemmEpilogue {
   const float* bias = nullptr;      // [N], or null
   const float* residual = nullptr;  // element (m, n) at m · residual_stride + n, or null
@@ -51,16 +51,16 @@ struct GemmOperands {
   int64_t c_stride;
 };
 
-// Whether PackedGemm() copies A before it multiplies, once a call: where its rows are no runs, or
-// lie so many floats apart that those of a register tile crowd into fewer than four of the 64 sets
-// of a first-level cache and evict each other while they are read.
+// Whether PackedGemm() copies A before it multiplies, once per call. It does if rows of A are not
+// contiguous, or if their distance makes the rows of a register tile share fewer than four of the
+// 64 sets of a first-level cache, so that they evict each other.
 bool PacksRows(int64_t m, int64_t a_row_stride, int64_t a_k_stride);
 
 // Rows [0, m) of panels [first, last) of C. C must not overlap A or B.
 void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,
                 int64_t last, const GemmEpilogue& epilogue);
 
-// What an epilogue makes of `columns` columns of C from `column` on, where A·B is there already.
+// Applies an epilogue to `columns` columns of C from `column` on, which already hold A·B.
 void FinishGemm(float* c, int64_t c_stride, int64_t rows, int64_t column, int64_t columns,
                 const GemmEpilogue& epilogue);
 

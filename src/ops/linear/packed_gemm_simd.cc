@@ -1,4 +1,4 @@
-// The kernels of packed_gemm.h: register tiles of A rows by panel columns, K in blocks.
+// The kernels of packed_gemm.h: register tiles of A rows by panel columns, with K in blocks.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -22,9 +22,9 @@ namespace HWY_NAMESPACE {
 // K in blocks whose slice of A stays in the second-level cache: this long for kGemmRowBlock rows,
 // longer for fewer.
 constexpr int64_t kBlockK = 720;
-// Floats past a block's end before the next row, so that rows do not fall into one cache set.
+// Padding in floats after each row of a block, so that rows do not share a cache set.
 constexpr int64_t kRowPad = 16;
-// Weights that the second-level cache does not hold: worth fetching ahead.
+// Weights larger than the second-level cache: worth prefetching.
 constexpr int64_t kFarElements = 256 << 10;
 constexpr int64_t kPackedFloats = kGemmRowBlock * (kBlockK + kRowPad);
 
@@ -43,19 +43,19 @@ void PackRows(const float* a, int64_t row_stride, int64_t k_stride, int64_t rows
   }
 }
 
-// Where blocks of A are packed; one per thread, made on its first product.
+// The buffer for packed blocks of A; one per thread, allocated at its first product.
 float* PackedRows() {
   static thread_local const auto kRows = std::make_unique<float[]>(kPackedFloats);
   return kRows.get();
 }
 
-// At most kFewRows rows; false where their A has no place to be packed into.
+// At most kFewRows rows; false if there is no buffer to pack A into.
 bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first, int64_t last,
              const GemmEpilogue& epilogue) {
   if constexpr (kFewRows > 0) {
     const float* a = x.a;
     int64_t a_stride = x.a_row_stride;
-    // More than four rows that lie a multiple of 1 KiB apart compete for cache lines.
+    // More than four rows at distances of a multiple of 1 KiB compete for cache lines.
     if (x.a_k_stride != 1 || (rows > 4 && a_stride % 256 == 0)) {
       if (rows * (k + kRowPad) > kPackedFloats) return false;
       PackRows(x.a, x.a_row_stride, x.a_k_stride, rows, k, PackedRows());
@@ -68,7 +68,7 @@ bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t 
     for (int64_t panel = first; panel < last;) {
       const int64_t column = panel * kGemmPanel;
       const float* b = x.packed + panel * panel_stride;
-      // Whole panels side by side, or what is left of the last one.
+      // Whole panels side by side, or the rest of the last one.
       const int64_t whole = std::min({at_once, last - panel, (n - column) / kGemmPanel});
       const int64_t columns = whole > 0 ? whole * kGemmPanel : n - column;
       if (whole > 0) {
@@ -91,7 +91,7 @@ bool FewRows(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t 
 
 void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t first,
               int64_t last, const GemmEpilogue& epilogue) {
-  // Few rows take one pass over all of K, so that their sums never leave the registers.
+  // Few rows use one pass over all of K, so that their sums never leave the registers.
   const bool one_pass = rows <= 4 && x.a_k_stride == 1;
   const bool pack = PacksRows(rows, x.a_row_stride, x.a_k_stride);
   const bool finish =

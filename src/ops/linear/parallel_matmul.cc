@@ -1,8 +1,8 @@
 // chairlift::ParallelMatMul(A, B0, bias0?, B1, bias1?, …) -> A·B0 + bias0, A·B1 + bias1, …: several
-// products of one A, as of queries, keys and values, in one kernel. A [..., K], Bi [K, Ni] and
-// biasi [Ni] are float32. Constant Bi are packed once.
+// products of one A, for example for queries, keys and values, in one kernel. A [..., K], Bi [K,
+// Ni] and biasi [Ni] are float32. Constant Bi are packed once.
 //
-// The workers share all columns out at once: they meet once, not after every product.
+// The workers divide all columns together: they synchronise once, not after every product.
 #include <algorithm>
 #include <utility>
 
@@ -98,8 +98,8 @@ class ParallelMatMul final : public Kernel {
   struct Part {
     int64_t n = 0;
     int64_t first = 0;    // of its panels among all
-    Tensor packed = {};   // of a constant; of another,
-    int64_t scratch = 0;  // where it is packed in every run
+    Tensor packed = {};   // for a constant
+    int64_t scratch = 0;  // otherwise: where it is packed in every run
   };
 
   static float* Scratch(const KernelArgs& args, const Part& part) {

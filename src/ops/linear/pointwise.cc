@@ -22,8 +22,8 @@ class PointwiseKernel final : public Kernel {
         packed_(std::move(packed)) {
     if (width == 1 || !c.WorthSharing()) return;
     slots_ = width;
-    // Each worker its own outputs where those are many and weights the most of what is read, else
-    // its own pixels.
+    // Each worker gets separate outputs if those are many and weights are most of the data read;
+    // otherwise separate pixels.
     const int64_t parts = 2 * int64_t{width};
     const bool by_blocks =
         s_.OutBlocks() >= 4 * parts && s_.out_channels > images_ * s_.OutPixels();
@@ -41,7 +41,7 @@ class PointwiseKernel final : public Kernel {
       return i < 0 ? nullptr : static_cast<const float*>(args.inputs[static_cast<size_t>(i)]);
     };
     auto* bias = static_cast<float*>(args.scratch);
-    const int64_t outputs = s_.OutBlocks() * s_.block;  // of a group
+    const int64_t outputs = s_.OutBlocks() * s_.block;  // per group
     std::fill_n(bias, groups_ * outputs, 0.0f);
     if (bias_input_ >= 0) std::copy_n(input(bias_input_), groups_ * s_.out_channels, bias);
     const float *x = input(0), *residual = input(residual_input_), *scale = input(scale_input_);
@@ -76,11 +76,11 @@ class PointwiseKernel final : public Kernel {
   const int bias_input_, residual_input_, scale_input_;
   const bool scale_per_image_;
   const Tensor packed_;
-  int64_t slots_ = 1;                      // workers that may need scratch
-  int block_parts_ = 1, pixel_parts_ = 1;  // of all images
+  int64_t slots_ = 1;                      // workers that may need scratch memory
+  int block_parts_ = 1, pixel_parts_ = 1;  // over all images
 };
 
-// [out_channels, channels] to [out blocks, channels, block], of all groups.
+// [out_channels, channels] to [out blocks, channels, block], for all groups.
 Tensor PackPointwiseWeights(const Tensor& weights, const Pointwise& s, int64_t groups) {
   Tensor packed = HugeTensor(DType::kFloat, Shape{groups * s.OutBlocks(), s.channels, s.block});
   std::fill_n(packed.data<float>(), packed.size(), 0.0f);
@@ -137,7 +137,7 @@ StatusOr<std::unique_ptr<Kernel>> CompilePointwise(const Convolution& c,
     }
   }
   s.activation = c.activation;
-  // It waits for its inputs there, where oneDNN's takes 0.8 of the time.
+  // In that case it waits for its inputs, and oneDNN's takes 0.8 of the time.
   const bool plain = c.activation.kind == ActivationKind::kNone ||
                      c.activation.kind == ActivationKind::kRelu ||
                      c.activation.kind == ActivationKind::kClip;

@@ -19,31 +19,32 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Vectors of outputs to a tile, and the pixels that the register file then holds.
+// Vectors of outputs per tile, and the number of pixels that the register file then holds.
 constexpr int kMostVectors = kWideFile ? 3 : 2;
 constexpr int MostPixels(int vectors) {
   return kWideFile ? (vectors == 3 ? 9 : 14) : (vectors == 2 ? 6 : 10);
 }
 
-// Where a tile's operands lie. Distances are in floats.
+// Addresses of a tile's operands. Distances are in floats.
 struct TileOperands {
   const float* x = nullptr;  // the first pixel
   int64_t pixel = 0;         // to the next
   int64_t channels = 0;
-  int64_t block = 0;         // of channels that lie together
+  int64_t block = 0;         // between blocks of channels of a pixel
   int64_t plane = 0;         // to the next block
   const float* w = nullptr;  // of the first vector
   int64_t vector_weights = 0;
-  int64_t fetch = 0;  // how far ahead weights are brought into the second level of cache; 0: not
-  // Inputs of the pixels to come, brought there too: of each block so many pixels from `next` on.
+  int64_t fetch = 0;  // how far ahead weights are prefetched into the second-level cache; 0: not at
+                      // all
+  // Inputs of later pixels, prefetched too: some pixels of each block from `next` on.
   const float* next = nullptr;
   int64_t next_pixels = 0, next_pixel = 0, next_plane = 0;
   const float* bias = nullptr;
   const float* residual = nullptr;  // or null
   float* y = nullptr;
   int64_t y_pixel = 0, y_vector = 0;
-  int64_t outputs = 0;      // from the first vector on; what fills up the last block stays zero
-  float low = 0, high = 0;  // what sums are held to
+  int64_t outputs = 0;      // counted from the first vector; padding of the last block stays zero
+  float low = 0, high = 0;  // bounds for sums
 };
 
 template <int P, int N>
@@ -55,7 +56,7 @@ HWY_NOINLINE void PixelTile(const TileOperands& t) {
     CHAIRLIFT_UNROLL
     for (int p = 0; p < P; ++p) sums[p][v] = bias;
   }
-  // On their way from memory while the sums are computed.
+  // Prefetched while the sums are computed.
   for (int v = 0; v < N; ++v) {
     for (int p = 0; p < P; ++p) {
       const int64_t at = p * t.y_pixel + v * t.y_vector;
@@ -115,7 +116,7 @@ HWY_INLINE TileFunction TileFor(int64_t pixels, int64_t vectors) {
   return vectors == 2 ? kTiles<2>[at] : kTiles<1>[at];
 }
 
-// The limits of the activations that are nothing else, so that sums need not leave their registers.
+// The bounds of activations that only clamp, so that sums need not leave their registers.
 struct Clamp {
   float low, high;
 };
@@ -128,7 +129,7 @@ bool IsClamp(const Activation& f, Clamp& clamp) {
          f.kind == ActivationKind::kClip;
 }
 
-// `count` ≤ PixelsAtOnce() pixels, each times the factors of its channels.
+// `count` ≤ PixelsAtOnce() pixels, each multiplied by the factors of its channels.
 void Scale(const Pointwise& s, const float* x, const float* scale, int64_t count, float* scaled) {
   for (int64_t b = 0; b < s.InBlocks(); ++b) {
     for (int64_t lane = 0; lane < s.block; lane += kLanes) {
@@ -160,7 +161,7 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
   t.y_pixel = s.block;
   t.low = clamp.low;
   t.high = clamp.high;
-  // A block is a vector, or several: neighbours are a block apart, or lie side by side.
+  // A block is one vector or several: adjacent vectors are a block apart, or contiguous.
   const int64_t in_block = s.block / kLanes, plane = s.OutPixels() * s.block;
   const int64_t together = in_block == 1 ? kMostVectors : std::min<int64_t>(in_block, kMostVectors);
   t.y_vector = in_block == 1 ? plane : kLanes;
@@ -175,8 +176,8 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
       Scale(s, from, scale, end - at, scaled);
       from = scaled;
     }
-    // While these pixels are computed, the inputs of the next ones come from memory, some with each
-    // tile: the processor's own prefetch does not follow so many blocks at once.
+    // While these pixels are computed, the inputs of the next ones are prefetched, some with each
+    // tile: the hardware prefetcher does not follow that many blocks.
     const int64_t next_row = end / s.row_pixels, next_column = end % s.row_pixels;
     const int64_t next_count = std::min({last, end + at_once, (next_row + 1) * s.row_pixels}) - end;
     const float* next = x + (next_row * s.row_stride + next_column * s.stride) * s.block;
@@ -195,7 +196,8 @@ void Pixels(const Pointwise& s, const float* x, const float* w, const float* bia
         t.x = from + p0 * t.pixel;
         t.residual = residual == nullptr ? nullptr : residual + to;
         t.y = y + to;
-        // The next group's, by the first tile of each: later ones find them there.
+        // The first tile of each group prefetches the next group's weights; later tiles find them
+        // in the cache.
         t.fetch = i == 0 && at == first ? (v1 - v0) * t.vector_weights : 0;
         const int64_t fetch_to = std::min(next_count, next_count * ++tiles_done / (groups * tiles));
         t.next = next + fetched * t.next_pixel;

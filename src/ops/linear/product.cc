@@ -51,7 +51,7 @@ class FloatProduct final : public Kernel {
     const float* residual = ExpandedResidual(args);
     auto* scratch = static_cast<float*>(args.scratch) + ResidualFloats();
     if (p_.batches() >= width_ && p_.batches() > 1) {
-      // Whole products to each worker.
+      // Whole products per worker.
       const int parts =
           WorthSharing(p_.m * p_.batches(), p_.n, p_.k) ? static_cast<int>(Slots()) : 1;
       args.team.For(parts, [&](int part, int) {
@@ -104,7 +104,7 @@ class FloatProduct final : public Kernel {
     return slot;
   }
 
-  // The residual scaled and spread over [m, n] where the epilogue cannot read it as it is.
+  // The residual scaled and expanded to [m, n] if the epilogue cannot read it directly.
   const float* ExpandedResidual(const KernelArgs& args) const {
     if (p_.residual_input < 0) return nullptr;
     const auto* from = static_cast<const float*>(args.inputs[p_.residual_input]);
@@ -143,7 +143,7 @@ class FloatProduct final : public Kernel {
   std::vector<int64_t> packed_offsets_;
 };
 
-// Wraps instead of overflowing, as two's complement hardware does.
+// Wraps instead of overflowing, like two's complement hardware.
 template <typename T>
 T MultiplyAdd(T a, T b, T c) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -168,7 +168,7 @@ T Finished(const Product& p, T sum, T bias, T residual) {
   }
 }
 
-// Row by row, K outermost inside a row so that the inner loop runs along both B and C.
+// Row by row, with K as the outer loop within a row so that the inner loop runs along both B and C.
 template <typename T>
 void GenericRows(const Product& p, const KernelArgs& args, int64_t batch, int64_t begin,
                  int64_t end) {

@@ -1,4 +1,4 @@
-// The batched matrix product that MatMul, Gemm and FusedMatMul come down to.
+// The batched matrix product that MatMul, Gemm and FusedMatMul are converted to.
 #ifndef CHAIRLIFT_OPS_LINEAR_PRODUCT_H_
 #define CHAIRLIFT_OPS_LINEAR_PRODUCT_H_
 
@@ -13,39 +13,39 @@
 
 namespace chairlift {
 
-// C[i] = f(alpha · A[i]·B[i] + bias + residual[i]) for i in [0, batches); C is dense
-// [batches, m, n]. Element (r, k) of A[i] lies at a_offsets[i] + r · a_row_stride + k · a_k_stride,
-// and (k, c) of B[i] at b_offsets[i] + k · b_k_stride + c · b_n_stride, in elements.
+// C[i] = f(alpha · A[i]·B[i] + bias + residual[i]) for i in [0, batches); C is dense [batches, m,
+// n]. Element (r, k) of A[i] is at a_offsets[i] + r · a_row_stride + k · a_k_stride, and (k, c) of
+// B[i] at b_offsets[i] + k · b_k_stride + c · b_n_stride, in elements.
 struct Product {
   DType dtype = DType::kUndefined;
   int64_t m = 0, n = 0, k = 0;
   int64_t a_row_stride = 0, a_k_stride = 0;
   int64_t b_k_stride = 0, b_n_stride = 0;
-  std::vector<int64_t> a_offsets, b_offsets;  // one a batch
+  std::vector<int64_t> a_offsets, b_offsets;  // one per batch
   float alpha = 1.0f;
   Activation activation;
 
-  // The node's inputs that play each part; −1 where absent.
+  // The node's inputs for these operands; −1 if absent.
   int bias_input = -1;  // [n]
   int residual_input = -1;
   float residual_scale = 1.0f;
-  // Element (r, c) of residual[i] lies at (i · m + r) · row_stride + c · column_stride: 0 where it
-  // repeats. Other row strides than n only where there is one batch.
+  // Element (r, c) of residual[i] is at (i · m + r) · row_stride + c · column_stride; a stride is 0
+  // where it repeats. Row strides other than n are only allowed with one batch.
   int64_t residual_row_stride = 0, residual_column_stride = 1;
 
   int64_t batches() const { return static_cast<int64_t>(a_offsets.size()); }
 };
 
-// The products that these operators stand for; kernels of every device compute them.
+// The products of these operators; kernels of every device compute them.
 Product MatMulProduct(const CompileContext& context);
 StatusOr<Product> FusedMatMulProduct(const CompileContext& context);
 Product GemmProduct(const CompileContext& context);
-// A product whose batches share B and lie one after the other in A becomes one of more rows.
+// If the batches share B and are consecutive in A, merges them into one product of more rows.
 void MergeBatches(Product& product);
 
-// All ways of computing it, in the order in which they are asked.
+// All implementations, in the order in which they are tried.
 std::span<const Implementation<Product>> ProductImplementations();
-// The first that accepts. A is input 0 and B input 1 of the node being compiled.
+// Uses the first one that accepts. A is input 0 and B input 1 of the node.
 StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileContext& context);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// chairlift::Reorder: the same tensor in the layout its consumers want.
+// chairlift::Reorder: the same tensor in the layout that its consumers need.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 using dnnl::memory;
 
-// `images` images of `channels` channels, their spatial axes as one.
+// `images` images of `channels` channels, with their spatial axes as one.
 memory::desc Desc(int64_t images, int64_t channels, int64_t size, Layout layout) {
   const auto blocked =
       ChannelBlock() == 16 ? memory::format_tag::nCw16c : memory::format_tag::nCw8c;
@@ -25,8 +25,9 @@ memory::desc Desc(int64_t images, int64_t channels, int64_t size, Layout layout)
           layout == Layout::kChannelBlocked ? blocked : memory::format_tag::ncw};
 }
 
-// Some positions of an image each, or some images. Cut into parts of about as many positions where
-// images are fewer than workers, unless zeros are to be written that fill up the last block.
+// Each part is some positions of an image, or some images. If there are fewer images than workers,
+// images are divided into parts of about equal size, unless padding zeros of the last block must be
+// written.
 class ReorderKernel final : public Kernel {
  public:
   ReorderKernel(const TensorDesc& from, const TensorDesc& to, int width) {
@@ -91,13 +92,13 @@ class ReorderKernel final : public Kernel {
   }
   int64_t FirstOf(int64_t cut) const { return size_ * cut / cuts_; }
 
-  std::vector<std::unique_ptr<DnnlCall>> calls_;  // for each cut
+  std::vector<std::unique_ptr<DnnlCall>> calls_;  // one per part
   Strides from_, to_;
   int64_t pieces_ = 0, cuts_ = 1, size_ = 0;
   int parts_ = 1;
 };
 
-// Images of one position a channel, or in one layout.
+// Images with one position per channel, or with equal layouts.
 std::unique_ptr<Kernel> CopyImages(const TensorDesc& from, const TensorDesc& to) {
   const auto images = static_cast<size_t>(from.size() == 0 ? 0 : from.shape[0]);
   const size_t from_bytes = images == 0 ? 0 : from.byte_size() / images;
@@ -125,7 +126,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileReorder(const CompileContext& context) 
   if (shape.rank() < 3) {
     return InvalidArgument("{} has no channel-blocked layout", shape.ToString());
   }
-  // Equal layouts, and blocks of one position, are the same bytes but for what fills up.
+  // Equal layouts, and blocks of one position, have the same bytes apart from padding.
   if (from.layout == to.layout || shape.NumElements(2, shape.rank()) <= 1 || from.size() == 0) {
     return CopyImages(from, to);
   }

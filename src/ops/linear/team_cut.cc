@@ -12,9 +12,9 @@ double Imbalance(int64_t pieces, int64_t width) {
   return static_cast<double>(most * width) / static_cast<double>(std::max<int64_t>(pieces, 1));
 }
 
-// How many parts each worker should get, so that one whose core is shared with others takes fewer:
-// none much under 200 µs, by arithmetic or by bytes of B. `packs_rows` says that every part copies
-// its rows of A first, which is worth it for so many columns.
+// The number of parts per worker, so that a worker whose core is shared takes fewer. No part is
+// much under 200 µs, by arithmetic or by bytes of B. `packs_rows`: every part first copies its rows
+// of A, which needs enough columns to be worth it.
 int64_t PartsAWorker(int64_t m, int64_t n, int64_t k, int64_t parts, bool packs_rows) {
   constexpr double kMacsAMicrosecond = 5e4, kBytesAMicrosecond = 2e4;
   constexpr int64_t kMost = 4, kColumnsToPackFor = 192;

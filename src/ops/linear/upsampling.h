@@ -1,5 +1,5 @@
 // Transposed convolutions whose windows do not overlap (kernel = stride), on blocked channels: each
-// tap is a matrix product over channels, whose results go to output pixels of their own.
+// tap is a matrix product over channels whose results go to separate output pixels.
 #ifndef CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
 #define CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
 
@@ -9,8 +9,8 @@
 
 namespace chairlift {
 
-// Inputs [channels / block, height, width, block], outputs likewise or row-major; output pixel (y ·
-// factor_y + i, x · factor_x + j) comes of input pixel (y, x) and tap (i, j).
+// Inputs [channels / block, height, width, block], outputs likewise or row-major. Output pixel (y ·
+// factor_y + i, x · factor_x + j) comes from input pixel (y, x) and tap (i, j).
 struct Upsampling {
   int block = 16;
   int64_t channels = 0, out_channels = 0;
@@ -24,17 +24,19 @@ struct Upsampling {
   }
   int64_t InImage() const { return channels * height * width; }
   int64_t OutImage() const { return out_channels * height * width * Taps(); }
-  // Floats of scratch for `pixels` pixels: their channels together, and one panel of results.
+  // Floats of scratch memory for `pixels` pixels: their channels together, and one panel of
+  // results.
   int64_t ScratchFloats(int64_t pixels) const {
     return pixels * (channels + kPixelPad + kGemmPanel);
   }
-  // Floats past a pixel's channels there, so that pixels do not fall into one cache set.
+  // Padding in floats after a pixel's channels there, so that pixels do not share a cache set.
   static constexpr int64_t kPixelPad = 16;
 };
 
 // Output of input pixels [first, first + pixels) of one image, for panels [panel_begin, panel_end)
-// of Panels(). Each tap has its own where outputs are blocked; else they are of one matrix
-// [channels, out_channels · taps]. `packed` holds them as packed_gemm.h says. `bias` may be null.
+// of Panels(). If outputs are blocked, each tap has its own panels; otherwise they are those of one
+// matrix [channels, out_channels · taps]. `packed` holds them as in packed_gemm.h. `bias` may be
+// null.
 void UpsamplePixels(const Upsampling& shape, const float* x, int64_t first, int64_t pixels,
                     const float* packed, int64_t panel_begin, int64_t panel_end, const float* bias,
                     float* y, float* scratch);

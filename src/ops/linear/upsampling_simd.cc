@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Columns [column, end) of `results`, a panel of products [pixels, out_channels · taps], with their
-// bias and activation, to where they belong in the row-major image `y`.
+// Writes columns [column, end) of `results`, a panel of products [pixels, out_channels · taps],
+// with their bias and activation, to their places in the row-major image `y`.
 void Scatter(const Upsampling& s, float* results, int64_t column, int64_t first, int64_t pixels,
              const float* bias, float* y) {
   const V alpha = hn::Set(kD, s.activation.alpha), beta = hn::Set(kD, s.activation.beta);

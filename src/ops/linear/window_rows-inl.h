@@ -1,4 +1,4 @@
-// What the outputs of a row read. Included once per instruction set from *_simd.cc files.
+// The inputs of the outputs of a row. Included once per instruction set from *_simd.cc files.
 #if defined(CHAIRLIFT_OPS_LINEAR_WINDOW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_LINEAR_WINDOW_ROWS_INL_H_
 #undef CHAIRLIFT_OPS_LINEAR_WINDOW_ROWS_INL_H_
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// The taps of one axis that meet the input, where tap 0 is at `start`.
+// The taps of one axis that meet the input, if tap 0 is at `start`.
 struct Met {
   int64_t begin, end;
 };
@@ -27,8 +27,8 @@ HWY_INLINE Met Meets(const WindowRows::Axis& a, int64_t start) {
   return {begin, std::min(end, a.taps)};
 }
 
-// Rows of inputs, from column `left` of the first output on: row i at rows + (i − first) · pitch,
-// `unit` floats from one column to the next.
+// Rows of inputs, from column `left` of the first output on: row i is at rows + (i − first) ·
+// pitch, with `unit` floats between columns.
 struct Inputs {
   const float* rows;
   int64_t first, pitch, unit;
@@ -56,7 +56,7 @@ HWY_INLINE Inputs WithEdges(const WindowRows& s, const float* x, int64_t left, i
   return inputs;
 }
 
-// Neighbouring outputs of a row, all of them alike in number but for one.
+// Adjacent outputs of a row; all spans but one have the same number.
 struct OutputSpan {
   int64_t first, count, left;  // the column of its first tap
 };
@@ -68,8 +68,8 @@ HWY_INLINE OutputSpan SpanAt(const WindowRows& s, int64_t span, int64_t spans) {
   return {first, s.x.out * (span + 1) / spans - first, first * s.x.stride - s.x.pad};
 }
 
-// What the span reads of a plane for output rows [first, last): where it lies or, where some of it
-// is outside of the image, copied to `scratch` of EdgeFloats().
+// What the span reads of a plane for output rows [first, last): in place or, if some of it is
+// outside the image, copied to `scratch` of EdgeFloats().
 HWY_INLINE Inputs InputsOf(const WindowRows& s, const OutputSpan& span, const float* plane,
                            int64_t first, int64_t last, float* scratch) {
   const bool inside = span.left >= 0 && span.left + s.x.Reach(span.count) <= s.x.in;

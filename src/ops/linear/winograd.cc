@@ -12,17 +12,18 @@
 namespace chairlift {
 namespace {
 
-// Tiles computed together: few enough that V and Z stay in the second-level cache, a multiple of
-// the register tile's rows. A whole small image goes in one block, so that U is read once.
+// Tiles computed together: few enough that V and Z stay in the second-level cache, and a multiple
+// of the register tile's rows. A small image is one block, so that U is read once.
 constexpr int64_t kTileBlock = 28;
 constexpr int64_t kWholeImage = 49;
-// Below this the 4×4 tiles overhang too much of the image.
+// Below this, too much of the 4×4 tiles is outside the image.
 constexpr int64_t kMinExtent = 12;
-// Except where there are many tiles that do not overhang by more than this.
+// Except if there are many tiles that overhang by at most this.
 constexpr int64_t kManyTiles = 24;
 constexpr double kMinCovered = 0.55;
-// Or where an image is low and wide, as a line of text, for which oneDNN has no Winograd: so many
-// multiplications saved, for each pair of channels, pay for reading four times the weights.
+// Or if an image is low and wide, such as a line of text, for which oneDNN has no Winograd. From
+// this many saved multiplications per pair of channels on, reading four times the weights is worth
+// it.
 constexpr int64_t kLow = 6;
 constexpr double kMinSaved = 400;
 constexpr int64_t kMinChannels = 24;
@@ -48,8 +49,8 @@ void TransformFilter(const float* filter, double (&u)[kWinogradPoints]) {
   }
 }
 
-// [out_channels, channels, 3, 3] to the panels of WinogradMultiply, `stored` channels with those
-// that fill up.
+// [out_channels, channels, 3, 3] to the panels of WinogradMultiply, with `stored` channels
+// including padding.
 Tensor PackFilters(const Tensor& weights, const Convolution& c, int64_t stored) {
   const int64_t out_channels = c.out_channels, channels = c.channels;
   const int64_t panels = GemmPanels(out_channels);
@@ -69,10 +70,10 @@ Tensor PackFilters(const Tensor& weights, const Convolution& c, int64_t stored) 
   return packed;
 }
 
-// Two ways to share the work: enough tiles, and each part takes a range of them from input to
-// output; or few tiles, and all parts first transform some of the input, then each computes some of
-// the output panels. There are several parts to a worker, so that one whose core is shared with
-// others takes fewer.
+// Two ways to distribute the work. With enough tiles, each part computes a range of them from input
+// to output. With few tiles, all parts first transform some of the input, then each computes some
+// of the output panels. There are several parts per worker, so that one whose core is shared takes
+// fewer.
 class WinogradKernel final : public Kernel {
  public:
   WinogradKernel(const WinogradGeometry& geometry, int64_t tiles, int width, Tensor filters,
@@ -113,7 +114,7 @@ class WinogradKernel final : public Kernel {
     if (residual_input_ >= 0)
       operands.residual = static_cast<const float*>(args.inputs[residual_input_]);
     if (bias_input_ >= 0) {
-      // Whole panels: the last may be wider than the channels there are.
+      // Whole panels: the last may be wider than the number of channels.
       float* bias = z + width_ * z_floats_;
       std::fill_n(bias, panels_ * kGemmPanel, 0.0f);
       std::copy_n(static_cast<const float*>(args.inputs[bias_input_]), biases_, bias);

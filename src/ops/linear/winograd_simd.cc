@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Channels of A at a time, so that a panel's slice of U stays in the first-level cache.
+// Channels of A together, so that a panel's slice of U stays in the first-level cache.
 constexpr int64_t kMaxBlockK = 384;
 
 // out[i · os] = Σ Bᵀ[i][j] in[j · is], with p = 5/8, q = 3/2: even and odd parts of ±p and ±q are
@@ -49,7 +49,7 @@ HWY_INLINE void OutputTransform(const V* HWY_RESTRICT in, int is, V* HWY_RESTRIC
                            hn::MulAdd(hn::Set(kD, 3.375f), difference_q, in[5 * is]));
 }
 
-// Where tile t's outputs begin.
+// The position of tile t's outputs.
 struct TileAt {
   int64_t image, y, x;
 };

@@ -1,4 +1,4 @@
-// CenterCropPad: dimensions cut or filled with zeros on both sides, to given lengths.
+// CenterCropPad: crops dimensions, or pads them with zeros, on both sides to given lengths.
 #include <algorithm>
 #include <cstring>
 
@@ -42,7 +42,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileCenterCropPad(const CompileContext& con
     const int64_t have = in.shape[d];
     const int64_t want = out.shape[d];
     kept.Append(std::min(have, want));
-    // The odd element is cut from, or added to, the end.
+    // If the difference is odd, the extra element is removed from, or added to, the end.
     if (have > want) from += (have - want) / 2 * in_strides[d];
     if (want > have) to += (want - have) / 2 * out_strides[d];
   }

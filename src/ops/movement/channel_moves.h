@@ -1,5 +1,5 @@
-// Tensors in blocks of channels put together of whole channels of others: what joining, slicing,
-// splitting and shuffling channels come down to there.
+// Builds tensors in blocks of channels from whole channels of others: the common form of joining,
+// slicing, splitting and shuffling channels.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_CHANNEL_MOVES_H_
 #define CHAIRLIFT_OPS_MOVEMENT_CHANNEL_MOVES_H_
 
@@ -18,8 +18,8 @@ struct ChannelOf {
   int64_t channel = 0;
 };
 
-// What one block of an output takes of one block of an input: lane i is lane from[i] where mask[i]
-// is not 0.
+// What a block of an output takes from a block of an input: lane i is lane from[i] if mask[i] is
+// not 0.
 struct BlockPart {
   static constexpr int kMaxLanes = 16;
   int input = 0;
@@ -31,8 +31,8 @@ struct BlockPart {
 // Immutable; Run() is thread-safe.
 class ChannelMoves {
  public:
-  // Output channel i is `channels[i]` of inputs of so many channels each, all channel-blocked
-  // float32 of the same images, spatial axes and rank as `output`.
+  // Output channel i is `channels[i]` of inputs with `input_channels` channels each. All are
+  // channel-blocked float32 tensors with the same images, spatial axes and rank as `output`.
   ChannelMoves(std::span<const int64_t> input_channels, std::span<const ChannelOf> channels,
                const TensorDesc& output);
 
@@ -40,12 +40,12 @@ class ChannelMoves {
 
  private:
   int64_t images_, positions_;
-  std::vector<int64_t> input_image_;           // floats of an image of each input
-  std::vector<std::vector<BlockPart>> parts_;  // of each output block
+  std::vector<int64_t> input_image_;           // floats per image of each input
+  std::vector<std::vector<BlockPart>> parts_;  // for each output block
 };
 
-// Output blocks [first, last) of one image: `inputs` are that image's of each input. Lanes of no
-// part become zero. Blocks are of `lanes` channels at each of `positions`.
+// Output blocks [first, last) of one image: `inputs` are that image's part of each input. Lanes in
+// no part become zero. Blocks have `lanes` channels at each of `positions`.
 void MoveChannels(std::span<const std::vector<BlockPart>> blocks, int64_t first, int64_t last,
                   std::span<const float* const> inputs, int64_t positions, int lanes,
                   float* output);

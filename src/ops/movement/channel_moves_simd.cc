@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, BlockPart::kMaxLanes>;
 using V = hn::Vec<D>;
 
-// Blocks of as many lanes as a vector has, of kParts parts.
+// Blocks with as many lanes as a vector, made of kParts parts.
 template <size_t kParts>
 HWY_INLINE void FromParts(const BlockPart* parts, const float* const* from, int64_t positions,
                           float* HWY_RESTRICT out) {

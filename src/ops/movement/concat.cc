@@ -1,4 +1,4 @@
-// Concat: tensors end to end along one axis.
+// Concat: tensors one after the other along one axis.
 #include "ops/axes.h"
 #include "ops/axis_map.h"
 #include "ops/movement/channel_moves.h"
@@ -59,7 +59,7 @@ Status InferConcat(InferContext& context) {
   const bool shape_like = out.has_rank() && out.rank() == 1;
   CHAIRLIFT_RETURN_IF_ERROR(SetOutput(context, 0, context.dtype(0), std::move(out)));
   if (!shape_like) return absl::OkStatus();
-  // A part that is not tracked still has a length, where that is known.
+  // Even if a part's elements are unknown, its length may be known.
   std::vector<Dim> elements;
   for (int i = 0; i < context.num_inputs(); ++i) {
     if (const auto e = ShapeElements(context, i)) {
@@ -75,7 +75,7 @@ Status InferConcat(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Along the channels of blocked tensors, which need not come in whole blocks.
+// Along the channels of blocked tensors, which need not be whole blocks.
 std::unique_ptr<Kernel> JoinChannels(const CompileContext& context) {
   std::vector<int64_t> counts;
   std::vector<ChannelOf> channels;
@@ -125,7 +125,7 @@ std::optional<BlockedForm> ConcatInBlocks(const Attributes& attributes,
   return BlockedForm{.inputs = (uint32_t{1} << inputs.size()) - 1, .outputs = 1};
 }
 
-// With a rank that the axis has been checked against.
+// Requires a known rank, so that the axis has been checked.
 int ConcatHandsOn(const Attributes&, std::span<const ValueInfo> inputs,
                   std::span<const ValueInfo>) {
   return inputs.size() == 1 && inputs[0].shape.has_rank() ? 0 : -1;

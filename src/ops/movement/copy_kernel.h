@@ -1,4 +1,4 @@
-// The kernel of operators that are one copy.
+// The kernel of operators that are a single copy.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_COPY_KERNEL_H_
 #define CHAIRLIFT_OPS_MOVEMENT_COPY_KERNEL_H_
 

@@ -67,7 +67,7 @@ Status InferSpaceToDepth(InferContext& context) {
                                                   std::move(height), std::move(width)}));
 }
 
-// A transposition of six axes: out axis d is axis perm[d] of the input seen as `split`.
+// A transpose of six axes: out axis d is axis perm[d] of the input reshaped to `split`.
 std::unique_ptr<Kernel> TransposeKernel(const TensorDesc& in, const std::array<int64_t, 6>& split,
                                         const std::array<int, 6>& perm) {
   const auto strides = RowMajorStrides(Shape(std::span<const int64_t>(split)));

@@ -1,4 +1,4 @@
-// Walking the indices of GatherElements and ScatterElements row by row.
+// Iterates over the indices of GatherElements and ScatterElements row by row.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_ELEMENT_ROWS_H_
 #define CHAIRLIFT_OPS_MOVEMENT_ELEMENT_ROWS_H_
 
@@ -10,10 +10,10 @@
 
 namespace chairlift {
 
-// Indices have data's rank and reach no further than data along all axes but `axis`.
+// Indices have data's rank and are no longer than data along all axes but `axis`.
 Status CheckElementShapes(const SymbolicShape& data, const SymbolicShape& indices, int64_t axis);
 
-// The index tensor as rows along its last axis. Element j of row r with index value v is
+// The index tensor as rows along its last axis. Element j of row r with index value v refers to
 // data[Base(r) + j × step() + v × axis_stride()].
 class ElementRows {
  public:

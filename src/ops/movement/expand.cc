@@ -8,8 +8,8 @@
 namespace chairlift {
 namespace {
 
-// The dimension that `a` and the wanted `b` make. `exact`: what is not known of `b` is not taken to
-// fit, as where a kernel is made, which does not look at the shape again.
+// The broadcast dimension of `a` and the requested `b`. `exact`: unknown parts of `b` are not
+// assumed to fit; used when a kernel is made, which does not check the shape again.
 StatusOr<Dim> Broadcast(const Dim& a, const Dim& b, bool exact) {
   if (a.known() && a.value() == 1) return b;
   if (b.known() && b.value() == 1) return a;
@@ -68,9 +68,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileExpand(const CompileContext& context) {
   return CopyKernel({DTypeSize(in.dtype), out.dims(), src, RowMajorStrides(out)});
 }
 
-// Where the shape is known to ask for no more than the input has. Of a shape that a request brings
-// nothing is known: the output's shape then follows from the input's on the assumption that the two
-// broadcast, which is for the node to check.
+// If the shape is known to request no more than the input has. Nothing is known about a shape in a
+// request: the output's shape is then inferred from the input's, assuming that they broadcast, and
+// the node must check that.
 int ExpandHandsOn(const Attributes& attributes, std::span<const ValueInfo> inputs,
                   std::span<const ValueInfo>) {
   const InferContext context(attributes, inputs, 0);

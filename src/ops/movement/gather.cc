@@ -42,9 +42,9 @@ Status InferGather(InferContext& context) {
 
 struct Sizes {
   int64_t outer;    // product of the dimensions before the axis
-  int64_t bound;    // the axis
+  int64_t bound;    // size of the axis
   int64_t indices;  // number of indices
-  int64_t run;      // bytes after the axis
+  int64_t run;      // bytes per index after the axis
 };
 
 // Rows [first, last) of the outer × indices rows of the output.

@@ -86,8 +86,8 @@ StatusOr<AxisMap> AxesOfGatherNd(const InferContext& context) {
   }
   AxisMap map = MakeAxisMap(context);
   map.does = "picks along";
-  // Axes of the indices: those of the batch, then where to pick; of the data also what is
-  // picked.
+  // Axes of the indices: those of the batch, then those of the selection; for data also those of
+  // the selected runs.
   map.inputs[0].labels = LabelsWithout(batch, {});
   map.inputs[1].labels = LabelsWithout(index_rank - 1, {});
   map.outputs[0] = map.inputs[1];

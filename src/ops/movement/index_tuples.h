@@ -1,4 +1,4 @@
-// The index tuples of GatherND and ScatterND: checked, and turned into offsets.
+// The index tuples of GatherND and ScatterND: checked and converted to offsets.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_INDEX_TUPLES_H_
 #define CHAIRLIFT_OPS_MOVEMENT_INDEX_TUPLES_H_
 
@@ -10,8 +10,8 @@
 
 namespace chairlift {
 
-// Tuples of `width` indices into the axes of data after its first `batch_dims`, each naming a run
-// of elements.
+// Tuples of `width` indices into the axes of data after its first `batch_dims`. Each refers to a
+// run of elements.
 class IndexTuples {
  public:
   IndexTuples(const Shape& data, int batch_dims, int64_t width) {
@@ -25,7 +25,7 @@ class IndexTuples {
   }
 
   int64_t width() const { return static_cast<int64_t>(bounds_.size()); }
-  int64_t run() const { return run_; }                    // elements a tuple names
+  int64_t run() const { return run_; }                    // elements per tuple
   int64_t batch_stride() const { return batch_stride_; }  // elements
 
   Status Check(const int64_t* indices, int64_t count) const {

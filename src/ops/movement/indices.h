@@ -15,7 +15,7 @@ inline int64_t ReadIndex(DType dtype, const void* data, int64_t i) {
                                 : static_cast<const int32_t*>(data)[i];
 }
 
-// Whether every one of `n` indices is in [−bound, bound); an error names the first that is not.
+// Whether every one of `n` indices is in [−bound, bound); an error has the first that is not.
 template <typename Index>
 Status CheckIndices(const Index* indices, int64_t n, int64_t bound) {
   bool good = true;

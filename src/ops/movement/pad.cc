@@ -31,8 +31,8 @@ struct AxisPad {
 };
 using Pads = std::vector<AxisPad>;
 
-// pads = [before of each axis, after of each axis]; no axes: all of them. Numbers so large that no
-// tensor could have them are refused here, so that sums below cannot overflow.
+// pads = [before each axis, after each axis]; without axes: all of them. Refuses numbers larger
+// than any tensor, so that sums below cannot overflow.
 StatusOr<Pads> Collect(std::span<const int64_t> pads, std::optional<std::span<const int64_t>> axes,
                        int rank) {
   const size_t n = axes ? axes->size() : static_cast<size_t>(rank);
@@ -156,7 +156,7 @@ struct Plan {
   Shape out;
 };
 
-// One axis as it is walked; trailing axes that are not padded are part of the unit.
+// One axis of the loop; trailing axes without padding are part of the unit.
 struct WalkAxis {
   int64_t in;
   int64_t out;
@@ -286,7 +286,7 @@ StatusOr<std::unique_ptr<Kernel>> CompilePad(const CompileContext& context) {
   });
 }
 
-// Axes that are not padded.
+// Axes without padding.
 StatusOr<AxisMap> AxesOfPad(const InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, KnownRank(context, 0));
   std::vector<int64_t> axes(static_cast<size_t>(rank));

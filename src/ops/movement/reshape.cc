@@ -1,4 +1,4 @@
-// Reshape and Flatten: the same elements in the same order under another shape.
+// Reshape and Flatten: the same elements in the same order with another shape.
 #include <algorithm>
 
 #include "ops/axes.h"
@@ -8,14 +8,14 @@
 namespace chairlift {
 namespace {
 
-// The wanted dimensions with 0 resolved to the input's (unless allowzero), and what is left to be
-// computed from the element count: at most one.
+// The requested dimensions with 0 resolved to the input's (unless allowzero). At most one is
+// deduced from the number of elements.
 Status Resolve(InferContext& context, std::vector<Dim> wanted, bool exact, SymbolicShape& out) {
   const SymbolicShape& in = context.shape(0);
   const bool allow_zero = context.attributes().Int("allowzero", 0) != 0;
   int rest = -1;
   int unknown = 0;
-  // What has to be covered on both sides, without the dimensions that are copied.
+  // The dimensions of both sides, without those that are copied.
   std::vector<Dim> total;
   std::vector<Dim> parts;
   std::vector<bool> copied(in.has_rank() ? in.rank() : 0, false);
@@ -41,7 +41,8 @@ Status Resolve(InferContext& context, std::vector<Dim> wanted, bool exact, Symbo
     if (const auto q = Quotient(total, parts)) {
       wanted[rest] = *q;
     } else if (in.concrete()) {
-      // Every part is a number here: a concrete input leaves symbols to the wanted shape only.
+      // Every part is a number here: with a concrete input, only the requested shape can have
+      // symbols.
       const bool numbers =
           std::all_of(parts.begin(), parts.end(), [](auto& d) { return d.known(); });
       if (exact && numbers) {

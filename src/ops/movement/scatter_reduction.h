@@ -1,4 +1,4 @@
-// What ScatterElements and ScatterND do where an update meets an element.
+// How ScatterElements and ScatterND combine an update with an element.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_SCATTER_REDUCTION_H_
 #define CHAIRLIFT_OPS_MOVEMENT_SCATTER_REDUCTION_H_
 
@@ -45,8 +45,8 @@ T Combine(T old, T update) {
   }
 }
 
-// f.operator()<T, kReduction>() with T the element type, or one of its width where nothing is
-// computed.
+// f.operator()<T, kReduction>() with T the element type, or an unsigned type of its width if
+// nothing is computed.
 template <typename F>
 StatusOr<std::unique_ptr<Kernel>> DispatchScatter(DType dtype, ScatterReduction reduction, F f) {
   using Result = StatusOr<std::unique_ptr<Kernel>>;

@@ -18,7 +18,7 @@ struct Range {
   int64_t count;
 };
 
-// What start:end:step takes of a dimension, clamped as ONNX has it.
+// What start:end:step selects from a dimension, clamped as in ONNX.
 StatusOr<Range> Clamp(int64_t dim, int64_t start, int64_t end, int64_t step) {
   if (step == 0) return InvalidArgument("a step is 0");
   if (dim == 0) return Range{0, 1, 0};
@@ -76,8 +76,8 @@ StatusOr<Ranges> Resolve(const Shape& shape, const SliceInputs& in) {
   return ranges;
 }
 
-// The length of start:end:step where not all of it are numbers: the dimension itself where all of
-// it is taken, the end where the first elements are; else unknown.
+// The length of start:end:step if not all are numbers: the dimension itself if everything is taken,
+// the end if the first elements are taken; else unknown.
 Dim SymbolicLength(const Dim& dim, const Dim& start, const Dim& end, int64_t start_value,
                    int64_t end_value, int64_t step) {
   constexpr int64_t kFar = std::numeric_limits<int32_t>::max();
@@ -87,7 +87,7 @@ Dim SymbolicLength(const Dim& dim, const Dim& start, const Dim& end, int64_t sta
   if (step == -1 && start_value == -1 && end_value <= -kFar) return dim;
   if (step > 0 && end.known() && start.known() && end.value() <= start.value()) return 0;
   if (step == 1 && start.known() && start.value() == 0 && dim.known() && end.is_symbol()) {
-    return AtMost(end, dim.value());  // what position embeddings are cut to
+    return AtMost(end, dim.value());  // how position embeddings are sliced
   }
   return Dim::Unknown();
 }
@@ -153,7 +153,7 @@ Status InferSlice(InferContext& context) {
   }
   if (!all || !out.concrete()) {
     if (all) {
-      // Counts that do not match are an error whatever the dimensions are.
+      // Counts that do not match are an error for any dimensions.
       SliceInputs in;
       Indices* const into[] = {nullptr, &in.starts, &in.ends, &in.axes, &in.steps};
       for (int i = 1; i < 5; ++i) {
@@ -190,13 +190,13 @@ StridedCopy MakeCopy(const TensorDesc& in, const Shape& out, const Ranges& range
   int64_t offset = 0;
   for (int d = 0; d < out.rank(); ++d) {
     offset += ranges[d].start * strides[d];
-    // With one element or none the stride is not used, and the product might overflow.
+    // With at most one element the stride is not used, and the product might overflow.
     strides[d] = ranges[d].count > 1 ? strides[d] * ranges[d].step : 0;
   }
   return {DTypeSize(in.dtype), out.dims(), strides, RowMajorStrides(out), offset};
 }
 
-// Which of the inputs 1 to 4 are there, and how to read them.
+// Which of inputs 1 to 4 exist, and how to read them.
 struct IndexInputs {
   TensorDesc desc[5];
 
@@ -214,7 +214,7 @@ struct IndexInputs {
   }
 };
 
-// Of the channels of a blocked tensor alone.
+// Slices only the channels of a blocked tensor.
 std::unique_ptr<Kernel> SliceChannels(const TensorDesc& in, const TensorDesc& out,
                                       const Range& range) {
   const int64_t channels = in.shape[1];
@@ -263,7 +263,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileSlice(const CompileContext& context) {
   });
 }
 
-// Where constants slice the channels and nothing else.
+// If constants slice the channels and nothing else.
 std::optional<BlockedForm> SliceInBlocks(const Attributes&, std::span<const ValueInfo> inputs,
                                          std::span<const ValueInfo>) {
   const auto constant = [](const ValueInfo& info) {
@@ -279,7 +279,7 @@ std::optional<BlockedForm> SliceInBlocks(const Attributes&, std::span<const Valu
   return BlockedForm{.inputs = 1, .outputs = 1};
 }
 
-// All of it, in order.
+// If it takes everything, in order.
 int SliceHandsOn(const Attributes& attributes, std::span<const ValueInfo> inputs,
                  std::span<const ValueInfo> outputs) {
   const bool forward = IsAbsent(inputs, 4) || AllEqual(inputs[4], 1);

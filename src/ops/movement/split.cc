@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kMaxParts = 1 << 20;
 
-// The length of each part of `dim` in equal parts, the last one smaller where it does not divide.
+// The length of each part if `dim` is divided equally; the last one is smaller if it does not
+// divide evenly.
 StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
   if (dim > Shape::kMaxTensorBytes) return InvalidArgument("dimension {} is too large", dim);
   const int64_t part = (dim + parts - 1) / parts;
@@ -28,7 +29,7 @@ StatusOr<std::vector<int64_t>> EqualParts(int64_t dim, int parts) {
 Status InferSplit(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const int parts = context.num_outputs();
-  // The last ones may be left out.
+  // Trailing outputs may be omitted.
   const int64_t num_outputs = context.attributes().Int("num_outputs", parts);
   if (num_outputs < parts || num_outputs > kMaxParts) {
     return InvalidArgument("num_outputs is {}, but there are {} outputs", num_outputs, parts);
@@ -82,8 +83,7 @@ Status InferSplit(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Where along the axis each output begins, for lengths of which some may be of outputs that nobody
-// reads.
+// Where each output begins along the axis, for lengths that may include outputs that nothing reads.
 std::vector<int64_t> Starts(std::span<const int64_t> lengths) {
   std::vector<int64_t> starts;
   int64_t start = 0;
@@ -94,7 +94,7 @@ std::vector<int64_t> Starts(std::span<const int64_t> lengths) {
   return starts;
 }
 
-// The length of each output along the axis: null where only the input tells.
+// The length of each output along the axis: null if it depends on an input.
 StatusOr<std::optional<std::vector<int64_t>>> Lengths(const CompileContext& context, int axis) {
   std::vector<int64_t> lengths;
   if (!context.has_input(1)) {
@@ -133,7 +133,7 @@ void RunCopies(const Copies& copies, const KernelArgs& args) {
   }
 }
 
-// The lengths come with each run: those of outputs that nobody reads are known no sooner.
+// The lengths come with each run; those of unread outputs are not known before.
 std::unique_ptr<Kernel> SplitByInput(const CompileContext& context, int axis) {
   const std::vector<TensorDesc> outputs(context.outputs.begin(), context.outputs.end());
   return MakeKernel([in = context.inputs[0], count = context.inputs[1].size(), outputs,

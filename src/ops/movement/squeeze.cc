@@ -1,4 +1,4 @@
-// Squeeze and Unsqueeze: dimensions of one taken out and put in.
+// Squeeze and Unsqueeze: remove and insert dimensions of one.
 #include <algorithm>
 
 #include "ops/axes.h"
@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-// Where the axes are known: else nothing has checked them.
+// If the axes are known: otherwise nothing has checked them.
 Status PassElements(InferContext& context, bool axes_known) {
   if (!axes_known) return absl::OkStatus();
   const SymbolicShape& out = context.outputs()[0].shape;
@@ -19,7 +19,7 @@ Status PassElements(InferContext& context, bool axes_known) {
   return absl::OkStatus();
 }
 
-// How many axes input 1 names, or −1 where that is not known.
+// The number of axes in input 1, or −1 if unknown.
 int64_t AxisCount(const InferContext& context) {
   const SymbolicShape& axes = context.shape(1);
   if (!axes.has_rank()) return -1;

@@ -48,7 +48,7 @@ void FillRows(const Axis& outer, const Axis& inner, const char* src, char* dst) 
   }
 }
 
-// Along `outer` the source is contiguous, along `inner` the destination is.
+// The source is contiguous along `outer`, the destination along `inner`.
 template <typename T>
 void TransposeElements(const Axis& outer, const Axis& inner, const char* src, char* dst) {
   constexpr int64_t kBytes = sizeof(T);
@@ -62,7 +62,8 @@ void TransposeElements(const Axis& outer, const Axis& inner, const char* src, ch
 template <typename T>
 void TransposeTiles(const Axis& outer, const Axis& inner, const char* src, char* dst) {
   constexpr int64_t kBytes = sizeof(T);
-  // A cache line each way, so that lines are read and written whole while they are near.
+  // One cache line in each direction, so that lines are read and written completely while they are
+  // cached.
   constexpr int64_t kBlock = std::max<int64_t>(64 / kBytes, 8);
   for (int64_t i0 = 0; i0 < outer.size; i0 += kBlock) {
     const int64_t rows = std::min(kBlock, outer.size - i0);
@@ -125,7 +126,7 @@ StridedCopy::StridedCopy(size_t element_bytes, std::span<const int64_t> sizes,
   }
   if (total_bytes_ == 0) return;
 
-  // In the order of the destination, axes that continue each other in both views merged.
+  // In the order of the destination; axes that are contiguous in both views are merged.
   std::stable_sort(axes_.begin(), axes_.end(),
                    [](const Axis& a, const Axis& b) { return a.dst > b.dst; });
   size_t kept = 0;
@@ -211,7 +212,7 @@ void StridedCopy::Run(const void* src, void* dst, Team& team) const {
   if (total_bytes_ == 0) return;
   const char* from = static_cast<const char*>(src) + src_offset_;
   char* to = static_cast<char*>(dst) + dst_offset_;
-  // One contiguous block is shared by bytes.
+  // One contiguous block is divided by bytes.
   const bool one_run = unit_bytes_ == total_bytes_;
   if (total_bytes_ <= kParallelBytes || team.width() == 1) {
     if (one_run) {
@@ -232,7 +233,7 @@ void StridedCopy::Run(const void* src, void* dst, Team& team) const {
     });
     return;
   }
-  // The outermost axis that has enough to share, else the longest.
+  // The outermost axis that is long enough to divide, else the longest.
   auto split =
       std::find_if(axes_.begin(), axes_.end(), [&](const Axis& a) { return a.size >= wanted; });
   if (split == axes_.end()) {

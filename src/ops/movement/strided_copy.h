@@ -1,5 +1,5 @@
-// Copying elements between two strided views of equal sizes: what transposing, slicing, joining,
-// splitting, broadcasting and tiling all come down to.
+// Copies elements between two strided views of equal sizes: the common form of transposing,
+// slicing, joining, splitting, broadcasting and tiling.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_STRIDED_COPY_H_
 #define CHAIRLIFT_OPS_MOVEMENT_STRIDED_COPY_H_
 
@@ -18,7 +18,7 @@ absl::InlinedVector<int64_t, 6> RowMajorStrides(const Shape& shape);
 
 // dst[dst_offset + Σ i[d]·dst_strides[d]] = src[src_offset + Σ i[d]·src_strides[d]] for every index
 // i below `sizes`. Strides and offsets are in elements of `element_bytes` (1, 2, 4 or 8). Source
-// strides may be zero or negative; no two indices may write one place. Immutable; Run() is
+// strides may be zero or negative; no two indices may write the same place. Immutable. Run() is
 // thread-safe and does not allocate for views of rank 8 or less.
 class StridedCopy {
  public:
@@ -26,7 +26,7 @@ class StridedCopy {
               std::span<const int64_t> src_strides, std::span<const int64_t> dst_strides,
               int64_t src_offset = 0, int64_t dst_offset = 0);
 
-  // Copies of more than kParallelBytes are shared among the team.
+  // Copies of more than kParallelBytes are divided among the team.
   void Run(const void* src, void* dst, Team& team) const;
 
   static constexpr int64_t kParallelBytes = 256 * 1024;
@@ -41,18 +41,18 @@ class StridedCopy {
   enum class Leaf {
     kRuns,       // rows of contiguous bytes
     kFill,       // rows of one element repeated
-    kTranspose,  // columns of the source are contiguous, rows of the destination are
+    kTranspose,  // columns of the source and rows of the destination are contiguous
     kStrided,
   };
 
   void Walk(size_t depth, std::span<const Axis> axes, const char* src, char* dst) const;
   void CopyLeaf(const Axis& outer, const Axis& inner, const char* src, char* dst) const;
 
-  // Outermost first; the last two (a unit axis where there are fewer) are the leaf's. For kRuns
-  // elements are whole runs and the last axis is the leaf's only one.
+  // Outermost first. The last two (a unit axis if there are fewer) belong to the leaf. For kRuns,
+  // elements are whole runs and only the last axis belongs to the leaf.
   absl::InlinedVector<Axis, 8> axes_;
   Leaf leaf_ = Leaf::kStrided;
-  int64_t unit_bytes_ = 1;  // bytes moved at once: an element, or a run of them
+  int64_t unit_bytes_ = 1;  // bytes moved together: an element, or a run of them
   int64_t total_bytes_ = 0;
   int64_t src_offset_ = 0;  // bytes
   int64_t dst_offset_ = 0;  // bytes

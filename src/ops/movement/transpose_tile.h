@@ -1,5 +1,5 @@
-// Transposing small square tiles in vector registers: the core of every transposition where the
-// innermost axis changes. In 128-bit vectors of the compiler, which every instruction set has.
+// Transposes small square tiles in vector registers: the core of every transpose that changes the
+// innermost axis. Uses the compiler's 128-bit vectors, which every instruction set has.
 #ifndef CHAIRLIFT_OPS_MOVEMENT_TRANSPOSE_TILE_H_
 #define CHAIRLIFT_OPS_MOVEMENT_TRANSPOSE_TILE_H_
 
@@ -9,13 +9,13 @@
 
 namespace chairlift {
 
-// dst[i·dst_stride + j·sizeof(T)] = src[j·src_stride + i·sizeof(T)] for i, j below
-// 16 / sizeof(T). Strides are in bytes; nothing need be aligned. T: unsigned, of 1 to 8 bytes.
+// dst[i·dst_stride + j·sizeof(T)] = src[j·src_stride + i·sizeof(T)] for i, j below 16 / sizeof(T).
+// Strides are in bytes, without alignment requirements. T: unsigned, of 1 to 8 bytes.
 template <typename T>
 inline void TransposeTile(const char* src, int64_t src_stride, char* dst, int64_t dst_stride) {
   constexpr int kLanes = 16 / sizeof(T);
   typedef T Vector __attribute__((vector_size(16)));
-  // Elements first, first + kLanes, first + 1, ... of two vectors taken as one.
+  // Elements first, first + kLanes, first + 1, ... of two vectors combined.
   const auto interleave =
       []<int... kI>(Vector a, Vector b, int upper, std::integer_sequence<int, kI...>) {
     return upper == 0 ? __builtin_shufflevector(a, b, (kI / 2 + kI % 2 * kLanes)...)
@@ -24,7 +24,7 @@ inline void TransposeTile(const char* src, int64_t src_stride, char* dst, int64_
   constexpr std::make_integer_sequence<int, kLanes> kLaneIndices{};
   Vector rows[kLanes];
   for (int j = 0; j < kLanes; ++j) std::memcpy(&rows[j], src + j * src_stride, sizeof(Vector));
-  // Interleaving the halves of the list once for each bit of an index transposes it.
+  // Interleaving the halves of the list once per bit of an index transposes it.
   for (int step = 1; step < kLanes; step *= 2) {
     Vector next[kLanes];
     for (int j = 0; j < kLanes / 2; ++j) {

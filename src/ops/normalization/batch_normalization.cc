@@ -1,4 +1,4 @@
-// BatchNormalization as inference has it: an affine map by channel, from stored statistics.
+// BatchNormalization at inference: an affine map by channel, from stored statistics.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -22,7 +22,7 @@ Status InferBatchNormalization(InferContext& context) {
   context.set_output(0, context.dtype(0), shape);
   if (!shape.has_rank()) return absl::OkStatus();
   if (shape.rank() == 0) return InvalidArgument("the input is a scalar");
-  // An input of one dimension is one channel.
+  // An input of one dimension has one channel.
   const Dim channels = shape.rank() == 1 ? Dim(1) : shape[1];
   for (int i = 1; i < 5; ++i) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckPerChannel(context, i, channels));
@@ -35,8 +35,8 @@ std::optional<BlockedForm> InBlocks(const Attributes&, std::span<const ValueInfo
   return BlockedForm{.inputs = 1, .outputs = 1};
 }
 
-// [items, channel groups, plane, channels of a group]: row-major tensors have groups of one channel
-// where the plane is larger than 1, and one group where it is not; blocked ones groups of a block.
+// [items, channel groups, plane, channels per group]. Row-major tensors have groups of one channel
+// if the plane is larger than 1, and otherwise one group; blocked ones have groups of a block.
 struct Channels {
   int64_t items, groups, plane, width;
 };
@@ -92,7 +92,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileForBatchNormalization(const CompileCont
   const double epsilon = context.attributes.Float("epsilon", 1e-5f);
   const auto run = [s, channels, stored, epsilon](const KernelArgs& args) {
     const auto input = [&](int i) { return static_cast<const T*>(args.inputs[i]); };
-    // Channels that fill up the last block are zeros and stay so.
+    // Padding channels of the last block are zero and stay zero.
     T* a = static_cast<T*>(args.scratch);
     T* b = a + stored;
     T* mean = b + stored;

@@ -1,11 +1,11 @@
-// chairlift::EmbeddingLayerNorm: rows picked from tables, their sum and its layer normalisation, in
-// one pass over the tokens.
+// chairlift::EmbeddingLayerNorm: lookups in tables, their sum and its layer normalisation, in one
+// pass over the tokens.
 //
-// EmbeddingLayerNorm(scale, shift?, a, a_index?, b?, b_index?, c?, c_index?) -> (y, sum?):
-// s = (a' + b') + c', y = LayerNormalization(s) over the last dimension; attribute epsilon. With an
-// index, a is a table [rows, n], and a' = a[a_index] as Gather picks rows; without, a' = a, of
-// shape [..., n]. What is before n broadcasts. scale and shift are [n]. Attribute gathers names,
-// term by term, the nodes that the indices come from, for errors.
+// EmbeddingLayerNorm(scale, shift?, a, a_index?, b?, b_index?, c?, c_index?) -> (y, sum?): s = (a'
+// + b') + c', y = LayerNormalization(s) over the last dimension; attribute epsilon. With an index,
+// a is a table [rows, n], and a' = a[a_index] as by Gather; without, a' = a, of shape [..., n]. The
+// dimensions before n broadcast. scale and shift are [n]. Attribute gathers has, term by term, the
+// names of the nodes that the indices come from, for errors.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -22,7 +22,7 @@ namespace chairlift {
 namespace {
 
 constexpr int kMaxTerms = 3;
-constexpr int kFirstTerm = 2;  // which input it is
+constexpr int kFirstTerm = 2;  // its input number
 
 // Input numbers of term t.
 constexpr int ValuesOf(int t) { return kFirstTerm + 2 * t; }
@@ -69,9 +69,9 @@ Status InferEmbeddingLayerNorm(InferContext& context) {
 }
 
 struct Term {
-  size_t input = 0;                      // its values; its index is the next
-  DType index_type = DType::kUndefined;  // without an index
-  int64_t indices = 0;                   // how many there are
+  size_t input = 0;                      // its values; its index is the next input
+  DType index_type = DType::kUndefined;  // kUndefined without an index
+  int64_t indices = 0;                   // number of indices
   int64_t bound = 0;                     // rows of the table
   std::string gather;                    // for errors
   bool picked() const { return index_type != DType::kUndefined; }
@@ -111,7 +111,7 @@ class EmbeddingLayerNorm final : public Kernel {
     const size_t dims = loop_.dims.size();
     const int64_t block = loop_.dims.back();
     for (int64_t row = first; row < last;) {
-      // Where each term stands at the beginning of the innermost dimension.
+      // The position of each term at the start of the innermost dimension.
       std::array<int64_t, kMaxTerms> base{};
       int64_t outer = row / block;
       for (size_t d = dims - 1; d-- > 0; outer /= loop_.dims[d]) {
@@ -141,7 +141,7 @@ class EmbeddingLayerNorm final : public Kernel {
     }
   }
 
-  // Row `at` of the term, or the one that index `at` picks.
+  // Row `at` of the term, or the one that index `at` selects.
   const float* Row(const Term& term, const KernelArgs& args, int64_t at) const {
     if (term.picked()) {
       at = WrapIndex(ReadIndex(term.index_type, args.inputs[term.input + 1], at), term.bound);
@@ -194,7 +194,7 @@ void RegisterEmbeddingLayerNorm(OperatorRegistry& registry) {
 
   registry.Add({.domain = "chairlift",
                 .name = "EmbeddingLayerNorm",
-                .min_inputs = 1,  // the shift may be absent; the shape rule asks for a term
+                .min_inputs = 1,  // the shift is optional; the shape rule requires a term
                 .max_inputs = kFirstTerm + 2 * kMaxTerms,
                 .min_outputs = 1,
                 .max_outputs = 2,

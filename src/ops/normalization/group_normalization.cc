@@ -1,5 +1,5 @@
-// GroupNormalization and InstanceNormalization: each group of channels (or each channel) of each
-// item to mean 0 and variance 1, then scale and bias by channel.
+// GroupNormalization and InstanceNormalization: normalises each group of channels (or each channel)
+// of each item to mean 0 and variance 1, then applies scale and bias by channel.
 #include <cmath>
 #include <type_traits>
 
@@ -36,7 +36,7 @@ Status InferGroup(InferContext& context) {
   return absl::OkStatus();
 }
 
-// [items, groups, channels of a group, elements of a channel]
+// [items, groups, channels per group, elements per channel]
 struct Groups {
   int64_t items, groups, channels, plane;
 };
@@ -69,8 +69,8 @@ struct Statistics {
   T mean;
   double rest, variance;
 };
-// In two passes: the second finds what the first is off by. That begins at an element, so that the
-// mean of equal ones is their value.
+// Two passes: the second finds the error of the first. The first starts at an element, so that the
+// mean of equal elements is exactly their value.
 template <typename T>
 Statistics<T> StatisticsOf(const T* x, int64_t n) {
   const auto count = static_cast<double>(n);

@@ -1,9 +1,9 @@
 // LayerNormalization and RMSNormalization over the trailing dimensions, and
-// chairlift::SkipLayerNorm: the first of a sum.
+// chairlift::SkipLayerNorm, the first for a sum.
 //
 // chairlift::SkipLayerNorm(x, residual, bias?, scale, shift?) -> (y, sum?): s = x + residual +
 // bias, y = LayerNormalization(s) over the last dimension; attribute epsilon. x and residual have
-// one shape [..., n]; bias, scale and shift are [n].
+// the same shape [..., n]; bias, scale and shift are [n].
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -34,7 +34,7 @@ Status InferLayerNorm(InferContext& context) {
   if (shape.has_rank()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                                NormalizeAxis(context.attributes().Int("axis", -1), shape.rank()));
-    // Scale and bias broadcast to the whole input, not to what is normalised alone.
+    // Scale and bias broadcast to the whole input, not only to the normalised part.
     for (int i = 1; i < 3; ++i) {
       if (!context.has_input(i)) continue;
       const SymbolicShape both[] = {shape, context.shape(i)};
@@ -61,11 +61,11 @@ struct CopyOp {
   static T Apply(T x, const ElementParams&) { return x; }
 };
 
-// A scale or bias of the rows of x, as n elements a row: themselves, or spread to them.
+// A scale or bias for the rows of x as n elements per row: given that way, or expanded.
 template <typename T>
 class Spread {
  public:
-  // `axis`: the first that is normalised over.
+  // `axis`: the first normalised axis.
   static StatusOr<Spread> Make(const TensorDesc& given, const Shape& x, int axis) {
     Spread spread;
     if (!given.present()) return spread;
@@ -87,7 +87,7 @@ class Spread {
     }
     return spread;
   }
-  // Whether rows have elements of their own.
+  // Whether rows have different elements.
   bool varies() const { return varies_; }
   const T* Get(const void* data, void* room, int64_t row) const {
     if (data == nullptr) return nullptr;
@@ -104,18 +104,18 @@ class Spread {
   }
 
  private:
-  // Of x, and how far apart its entries lie in the scale.
+  // An axis of x, and the stride of its entries in the scale.
   struct Axis {
     int64_t size, stride;
   };
   std::optional<ElementLoop> loop_;
-  std::vector<Axis> axes_;  // before those normalised over, the last first
+  std::vector<Axis> axes_;  // before the normalised ones, last first
   bool varies_ = false;
 };
 
 struct RowSize {
   int64_t rows, n;
-  bool centred = true;  // not: RMSNormalization
+  bool centred = true;  // false: RMSNormalization
 };
 
 void RunDouble(const RowSize& size, const double* x, const double* scale, const double* bias,
@@ -169,7 +169,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileForLayerNormalization(const CompileCont
       return all == nullptr ? nullptr : all + row;
     };
     T* room = static_cast<T*>(args.scratch);
-    // All rows at once where they have one scale and bias.
+    // All rows together if they have the same scale and bias.
     const int64_t step = scale.varies() || bias.varies() ? 1 : std::max<int64_t>(size.rows, 1);
     for (int64_t row = 0; row < size.rows; row += step) {
       const RowSize part{step, size.n, size.centred};
@@ -198,7 +198,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileLayerNorm(const CompileContext& context
   });
 }
 
-// The result is of the scale's type.
+// The result has the scale's type.
 Status InferRmsNorm(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(InferLayerNorm(context));
   context.set_output(0, context.dtype(1), context.shape(0));
@@ -284,7 +284,7 @@ StatusOr<AxisMap> RowAxes(const InferContext& context) {
 
 void RegisterLayerNormalization(OperatorRegistry& registry) {
   registry.Add({.name = "LayerNormalization",
-                .min_opset = 1,  // ONNX has it from 17 on, ONNX Runtime writes it into older models
+                .min_opset = 1,  // in ONNX since 17; ONNX Runtime writes it into older models
                 .min_inputs = 2,
                 .max_inputs = 3,
                 .min_outputs = 1,
@@ -305,7 +305,7 @@ void RegisterLayerNormalization(OperatorRegistry& registry) {
                 .in_place = true});
   registry.Add({.domain = "chairlift",
                 .name = "SkipLayerNorm",
-                .min_inputs = 2,  // then an optional one; InferSkip asks for the scale
+                .min_inputs = 2,  // then an optional one; InferSkip requires the scale
                 .max_inputs = 5,
                 .min_outputs = 1,
                 .max_outputs = 2,

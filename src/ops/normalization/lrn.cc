@@ -1,4 +1,4 @@
-// LRN: every element divided by a power of the squares of its neighbours in nearby channels.
+// LRN: divides every element by a power of the squares of its neighbours in nearby channels.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ struct Window {
   double factor, bias, beta;
 };
 
-// t^-beta; square roots for the exponent that nearly all models have.
+// t^-beta; by square roots for the exponent of nearly all models.
 template <typename T>
 T NegativePower(T t, double beta) {
   if (beta == 0.75) {
@@ -35,7 +35,7 @@ T NegativePower(T t, double beta) {
   return std::pow(t, static_cast<T>(-beta));
 }
 
-// One channel plane, in stretches whose sums stay in the cache.
+// One channel plane, in parts whose sums stay in the cache.
 template <typename T>
 void RunPlane(const Window& w, const T* item, T* y, int64_t channels, int64_t plane, int64_t c) {
   constexpr int64_t kStretch = 256;

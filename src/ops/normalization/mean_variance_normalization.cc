@@ -21,7 +21,7 @@ Status InferMeanVarianceNormalization(InferContext& context) {
   return AxesOf(context.attributes(), context.shape(0).rank()).status();
 }
 
-// Calls body(element, statistic) for every element and the statistic it belongs to.
+// Calls body(element, statistic) for every element and its statistic.
 template <typename F>
 void ForEach(const BroadcastLoop& loop, F body) {
   const int rank = static_cast<int>(loop.dims.size());

@@ -1,4 +1,4 @@
-// Registration functions of this folder's files, and what normalisations share.
+// Registration functions of this folder's files, and common helpers of normalisations.
 #ifndef CHAIRLIFT_OPS_NORMALIZATION_NORMALIZATION_H_
 #define CHAIRLIFT_OPS_NORMALIZATION_NORMALIZATION_H_
 
@@ -15,12 +15,13 @@ void RegisterMeanVarianceNormalization(OperatorRegistry& registry);
 void RegisterLpNormalization(OperatorRegistry& registry);
 void RegisterLrn(OperatorRegistry& registry);
 
-// Elements from which a normalisation is shared among the team.
+// A normalisation of at least this many elements is distributed over the team.
 inline constexpr int64_t kMinNormalizedToShare = int64_t{1} << 15;
 
-// An error where input i computes in another type than input 0 (16-bit floats compute as float32).
+// An error if input i is computed in another type than input 0 (16-bit floats are computed in
+// float32).
 Status CheckSameType(const InferContext& context, int i);
-// Likewise, and where it is known to have another shape than one dimension of `channels`.
+// The same, and an error if its shape is known not to be one dimension of `channels`.
 Status CheckPerChannel(const InferContext& context, int i, const Dim& channels);
 
 }  // namespace chairlift

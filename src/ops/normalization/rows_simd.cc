@@ -45,7 +45,7 @@ HWY_INLINE FloatVec RowMax(FloatTag d, const float* x, size_t n) {
   return hn::MaxOfLanes(d, hn::Max(m0, m1));
 }
 
-// Σ exp(x − max); the exponentials go to y where it is not null.
+// Σ exp(x − max); the exponentials go to y if it is not null.
 template <bool kStore>
 HWY_INLINE FloatVec RowSumExp(FloatTag d, const float* x, float* y, size_t n, FloatVec max) {
   const size_t lanes = hn::Lanes(d);
@@ -101,7 +101,7 @@ void LogSoftmax(const float* x, float* y, int64_t rows, int64_t n) {
   }
 }
 
-// A stretch of columns is walked row by row, its maxima and sums beside it.
+// A group of columns is processed row by row, with its maxima and sums beside it.
 template <bool kLog>
 void SoftmaxColumns(const float* x, float* y, int64_t n, int64_t inner, int64_t first,
                     int64_t last) {
@@ -158,8 +158,8 @@ HWY_INLINE FloatVec SkipSum(FloatTag d, const LayerNormRows& p, const float* x,
   return v;
 }
 
-// The mean is that of the first pass and what the second finds it to be off by: `mean` + `rest`.
-// The first sums differences from an element, so that equal elements have exactly their value.
+// The mean is that of the first pass plus the error found by the second: `mean` + `rest`. The first
+// pass sums differences from an element, so that equal elements give exactly their value.
 void LayerNorm(const LayerNormRows& p) {
   const FloatTag d;
   const size_t lanes = hn::Lanes(d);
@@ -171,7 +171,7 @@ void LayerNorm(const LayerNormRows& p) {
     const float* x = p.x + r * p.n;
     const float* residual = p.residual == nullptr ? nullptr : p.residual + r * p.n;
     float* y = p.y + r * p.n;
-    // The sum is kept where it is wanted, else in the output until that is due.
+    // The sum is kept in its own output if requested, else in the output until that is written.
     const float* s = x;
     auto s0 = zero;
     auto s1 = zero;

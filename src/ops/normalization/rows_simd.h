@@ -1,9 +1,10 @@
 // Vectorised float32 kernels over rows and columns: softmax, layer normalisation, affine maps.
 //
-// Outputs may be the very memory of x (or residual).
+// Outputs may be the memory of x (or residual).
 //
-// Values may be large beside their spread, as 16-bit sound and time stamps are: a mean is taken off
-// before anything is multiplied, x·a + (b − mean·a) in float would lose what x − mean keeps.
+// Values may be large compared with their differences, like 16-bit sound and time stamps. So a mean
+// is subtracted before anything is multiplied: x·a + (b − mean·a) in float would lose what x − mean
+// keeps.
 #ifndef CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
 #define CHAIRLIFT_OPS_NORMALIZATION_ROWS_SIMD_H_
 
@@ -11,9 +12,8 @@
 
 namespace chairlift {
 
-// y[r, :] = (s - mean(s)) / sqrt(var(s) + epsilon) * scale + shift, with
-// s = x[r, :] + residual[r, :] + bias, all rows of n elements. Not `centred`: without the mean,
-// which counts as 0 in var(s) too.
+// y[r, :] = (s - mean(s)) / sqrt(var(s) + epsilon) * scale + shift, with s = x[r, :] + residual[r,
+// :] + bias, for rows of n elements. Not `centred`: the mean counts as 0, also in var(s).
 struct LayerNormRows {
   const float* x;
   const float* residual;  // [rows, n], or null
@@ -30,12 +30,12 @@ struct LayerNormRows {
   bool centred = true;
 };
 
-// Sums over a row, in float over stretches of at most 1,024 elements and in double across them.
+// Sums over a row, in float over parts of at most 1,024 elements and in double across them.
 struct RowMoments {
   double sum, squares;
 };
 
-// Columns that softmax_columns() walks together: calls for a multiple of them are best.
+// Columns that softmax_columns() processes together: best called for a multiple of them.
 inline constexpr int64_t kSoftmaxColumns = 256;
 
 struct RowFns {

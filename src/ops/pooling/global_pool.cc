@@ -1,4 +1,4 @@
-// GlobalAveragePool, GlobalMaxPool and GlobalLpPool: every spatial axis becomes one element.
+// GlobalAveragePool, GlobalMaxPool and GlobalLpPool: all spatial axes become one element.
 #include <algorithm>
 #include <cmath>
 #include <limits>

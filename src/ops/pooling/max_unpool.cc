@@ -1,4 +1,4 @@
-// MaxUnpool: puts values back where MaxPool's indices say they came from, zeros elsewhere.
+// MaxUnpool: puts values back to where MaxPool's indices say, with zeros elsewhere.
 #include <cstring>
 #include <utility>
 
@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-// Spatial sizes of the tensor that was pooled, which the indices count in.
+// Spatial sizes of the tensor before pooling, to which the indices refer.
 StatusOr<std::vector<int64_t>> PooledFrom(const Attributes& attributes,
                                           std::span<const int64_t> spatial) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Window w,

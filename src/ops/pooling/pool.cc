@@ -34,13 +34,13 @@ Status InferPool(InferContext& context) {
   return absl::OkStatus();
 }
 
-// How windows of elements of T become one: start, take one in, end.
+// How windows of elements of T are folded: start, add an element, end.
 template <typename T>
 struct MaxFold {
   T value = std::numeric_limits<T>::lowest();
   int64_t index = -1;
   void Take(T x, int64_t at) {
-    // Of several NaN the first.
+    // The first of several NaNs.
     if (x > value || index < 0 || (x != x && value == value)) {
       value = x;
       index = at;
@@ -93,7 +93,7 @@ void FoldPlane(const PoolGeometry& g, const T* in, const Fold& initial, const Em
   }
 }
 
-// body(first plane, last plane, part) spread over the team.
+// body(first plane, last plane, part), distributed over the team.
 template <typename Body>
 void ForPlanes(const KernelArgs& args, int width, double work, int64_t planes, const Body& body) {
   const int parts =
@@ -111,7 +111,7 @@ struct PoolPlan {
   int width = 1;
 };
 
-// The flat index of `at` within its plane, counted along the first spatial axis first.
+// The flat index of `at` within its plane, with the first spatial axis innermost.
 int64_t ColumnMajor(const PoolGeometry& g, int64_t at) {
   const int64_t x = at % g.in[2], y = at / g.in[2] % g.in[1], z = at / g.in[2] / g.in[1];
   return (x * g.in[1] + y) * g.in[0] + z;

@@ -35,7 +35,7 @@ struct SumOp {
   }
 };
 
-// What an average multiplies its sum by.
+// The factor from an average's sum.
 HWY_INLINE float ScaleOf(PoolKind kind, const Taps& tz, const Taps& ty, const Taps& tx) {
   const int64_t count = kind == PoolKind::kAverage
                             ? tz.count * ty.count * tx.count
@@ -43,7 +43,7 @@ HWY_INLINE float ScaleOf(PoolKind kind, const Taps& tz, const Taps& ty, const Ta
   return 1.0f / static_cast<float>(std::max<int64_t>(count, 1));
 }
 
-// Each window by itself.
+// Each window separately.
 template <class Op>
 HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const float* in,
                       float* out) {
@@ -78,7 +78,7 @@ HWY_INLINE void Plane(const PoolGeometry& g, PoolKind kind, int block, const flo
   }
 }
 
-// The rows of an output row's windows into one, `row`, and of that each window's columns.
+// Folds the rows of an output row's windows into one, `row`, and then each window's columns of it.
 template <class Op>
 HWY_INLINE void PlaneByRows(const PoolGeometry& g, PoolKind kind, int block, const float* in,
                             float* out, float* row) {
@@ -139,7 +139,7 @@ HWY_INLINE void GlobalBlocked(int64_t size, int block, float scale, const float*
   const hn::CappedTag<float, 16> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   for (int lane = 0; lane < block; lane += lanes) {
-    // Four sums, so that one addition need not wait for the last.
+    // Four sums, so that an addition need not wait for the previous one.
     auto r0 = hn::Set(d, Op::Initial());
     auto r1 = r0, r2 = r0, r3 = r0;
     const float* from = in + lane;
@@ -164,7 +164,7 @@ HWY_INLINE void GlobalPlain(int64_t size, float scale, const float* in, float* o
   float sums[16];
   std::fill_n(sums, lanes, Op::Initial());
   if (whole > 0) GlobalBlocked<Op>(whole, static_cast<int>(lanes), 1.0f, in, sums);
-  // The rest as a vector of its own.
+  // The rest as a separate vector.
   float rest[16];
   std::fill_n(rest, lanes, Op::Initial());
   std::copy(in + whole * lanes, in + size, rest);

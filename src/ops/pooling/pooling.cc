@@ -51,7 +51,7 @@ double PoolGeometry::Work() const {
 }
 
 bool PoolGeometry::FoldsRows() const {
-  // Of a whole window each; few are cut off by the edges.
+  // Most windows are whole; few are cut off by the edges.
   std::array<double, 3> window{};
   for (int axis = 0; axis < 3; ++axis) {
     for (const Taps& t : taps[axis]) {

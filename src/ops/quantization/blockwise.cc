@@ -24,9 +24,9 @@ class SourceReader {
     const float distance = static_cast<float>(half_) - zero;
     return distance == 0 ? 0 : distance * Scale(n, b);
   }
-  // The words of the first `entries` codes of a block, each kGemmPanel after the one before.
+  // The words of the first `entries` codes of a block, each kGemmPanel after the previous one.
   void CopyCodes(int64_t n, int64_t b, int64_t entries, uint32_t* to) const {
-    // Less half of the range, as signed numbers: their highest bits are the opposite.
+    // Subtracts half of the range, to get signed numbers: this flips the highest bits.
     const uint32_t opposite = shape_.bits == 8 ? 0x80808080u : 0x88888888u;
     const int64_t bytes = shape_.block * shape_.bits / 8;
     const uint8_t* from = source_.codes + (n * shape_.blocks() + b) * bytes;

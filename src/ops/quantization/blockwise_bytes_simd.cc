@@ -1,6 +1,6 @@
-// Products of blockwise.h of rows rounded to 8 bits: each lane multiplies four bytes of a row by
-// four of a column and adds the products up, exactly. By AVX-512 VNNI in one instruction; by AVX2
-// in pairs of 16 bits first.
+// Products of blockwise.h for rows rounded to 8 bits. Each lane multiplies four bytes of a row by
+// four of a column and adds the products exactly: with AVX-512 VNNI in one instruction, with AVX2
+// in 16-bit pairs first.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -21,12 +21,12 @@
 namespace chairlift {
 namespace {
 
-// Of the range of codes.
+// Half of the range of codes.
 template <int kBits>
 constexpr int32_t kHalf = 1 << (kBits - 1);
-constexpr int64_t kRowBlock = 120;  // so many rows stay in the second-level cache
+constexpr int64_t kRowBlock = 120;  // this many rows stay in the second-level cache
 
-// c [rows, 32], rows c_stride apart, of one panel.
+// c [rows, 32], rows c_stride apart, for one panel.
 using TileFunction = void (*)(const int8_t* a, int64_t a_stride, const float* a_scales,
                               const int32_t* a_sums, int64_t blocks, int64_t block,
                               const uint32_t* panel, float* c, int64_t c_stride);
@@ -43,7 +43,7 @@ struct ByteTiles {
 // --- AVX2 ----------------------------------------------------------------------------------------
 
 #define CHAIRLIFT_AVX2_TARGET "avx,avx2,fma"
-// Of lambdas, which do not have what is pushed.
+// For lambdas, to which the pushed target does not apply.
 #define CHAIRLIFT_AVX2 __attribute__((target(CHAIRLIFT_AVX2_TARGET), always_inline))
 
 HWY_PUSH_ATTRIBUTES(CHAIRLIFT_AVX2_TARGET)
@@ -87,15 +87,15 @@ HWY_NOINLINE void Tile(const int8_t* rows, int64_t a_stride, const float* a_scal
       const float* scales = all_scales + 8 * v0;
       const uint32_t* at = panel;
       const int8_t* a = rows + b * block;
-      // Codes of 4 bits count from 0, so that half of their range is too much; of 8 bits the signs
-      // go over to the row.
+      // 4-bit codes are unsigned here, so half of their range is subtracted later. For 8 bits, the
+      // signs are moved to the row.
       __m256i sum[R][kVectors];
       ForEach<R>([&](auto r) CHAIRLIFT_AVX2 {
         sum[r][0] = sum[r][1] = _mm256_set1_epi32(kBits == 4 ? a_sums[r * blocks + b] : 0);
       });
       for (int64_t row = 0; row < code_rows;) {
         if constexpr (kBits == 4) {
-          // Of so many words 16 bits hold the sum: 4 · 4 · 15 · 127.
+          // 16 bits hold the sum of this many words: 4 · 4 · 15 · 127.
           const int64_t end = std::min<int64_t>(code_rows, row + 4);
           __m256i pairs[R][kVectors];
           ForEach<R>([&](auto r)
@@ -131,7 +131,7 @@ HWY_NOINLINE void Tile(const int8_t* rows, int64_t a_stride, const float* a_scal
           ForEach<R>([&](auto r) CHAIRLIFT_AVX2 {
             const __m256i four = Four(a + r * a_stride);
             ForEach<kVectors>([&](auto v) CHAIRLIFT_AVX2 {
-              // At most 2 · 128 · 127, which 16 bits hold.
+              // At most 2 · 128 · 127, which fits in 16 bits.
               const __m256i pairs =
                   _mm256_maddubs_epi16(sizes[v], _mm256_sign_epi8(four, words[v]));
               sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(pairs, ones));
@@ -168,7 +168,7 @@ void PutCodes(__m128i codes, bool in_words_of_eight, int8_t* to) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), codes);
 }
 
-// Sixteen floats from `i` on, of `count`; 0 past them.
+// Sixteen floats from `i` on, of `count`; 0 past the end.
 struct Sixteen {
   __m256 low, high;
 };
@@ -182,7 +182,7 @@ Sixteen Load(const float* a, int64_t count, int64_t i) {
 // `count` entries of a block of `block`; the rest are 0.
 void RoundBlock(const float* a, int64_t count, int64_t block, int bits, int8_t* codes, float* scale,
                 int32_t* sum) {
-  // Of magnitudes, bits are in the order of numbers, and those of NaN are the largest.
+  // The bit patterns of magnitudes are ordered like the numbers, and those of NaN are the largest.
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i most = _mm256_setzero_si256();
   for (int64_t i = 0; i < count; i += 16) {
@@ -199,7 +199,7 @@ void RoundBlock(const float* a, int64_t count, int64_t block, int bits, int8_t* 
   constexpr uint32_t kInfinity = 0x7f800000u;
   constexpr float kLeast = 127 * std::numeric_limits<float>::min();
   const bool finite = largest_bits < kInfinity;
-  // Nothing of a block that is not finite is read: it has no codes.
+  // Nothing is read from a block that is not finite: it has no codes.
   const int64_t read = finite ? count : 0;
   const __m256 factor = _mm256_set1_ps(finite && largest >= kLeast ? 127.0f / largest : 0.0f);
   *scale = finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
@@ -209,7 +209,7 @@ void RoundBlock(const float* a, int64_t count, int64_t block, int bits, int8_t* 
     const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(x.low, factor));
     const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(x.high, factor));
     sums = _mm256_add_epi32(sums, _mm256_add_epi32(low, high));
-    // Packing goes by halves of 128 bits.
+    // Packing works on 128-bit halves.
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xD8);
     PutCodes(_mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)),
              bits == 4, codes + i);
@@ -254,7 +254,7 @@ HWY_INLINE void ForEach(F f) {
 }
 
 // Adds to each lane the products of its four bytes of `columns` with four bytes of a row. Written
-// out, since g++ 12 copies the sums of its own intrinsic to and fro.
+// in assembly, because g++ 12 moves the sums of its own intrinsic between registers.
 void AddProducts(__m512i& sum, __m512i columns, const int8_t* row) {
   using Four = const int8_t[4];
   asm("vpdpbusd %2%{1to16%}, %1, %0"
@@ -262,7 +262,8 @@ void AddProducts(__m512i& sum, __m512i columns, const int8_t* row) {
       : "v"(columns), "m"(*reinterpret_cast<Four*>(row)));
 }
 
-// Of a block, sums stay in registers; C, to which they are added, stays in the first-level cache.
+// The sums of a block stay in registers. C, to which they are added, stays in the first-level
+// cache.
 template <int R, int kBits, bool kShifted>
 HWY_NOINLINE void Tile(const int8_t* a, int64_t a_stride, const float* a_scales,
                        const int32_t* a_sums, int64_t blocks, int64_t block, const uint32_t* at,
@@ -277,7 +278,7 @@ HWY_NOINLINE void Tile(const int8_t* a, int64_t a_stride, const float* a_scales,
   for (int64_t b = 0; b < blocks; ++b) {
     const auto* scales = reinterpret_cast<const float*>(at);
     at += kGemmPanel * (kShifted ? 2 : 1);
-    // Bytes of columns are taken as they count from 0, so that half of their range is too much.
+    // Bytes of columns are unsigned here, so half of their range is subtracted later.
     __m512i sum[R][kVectors];
     ForEach<R>([&](auto r) CHAIRLIFT_VNNI {
       sum[r][0] = sum[r][1] = _mm512_set1_epi32(a_sums[r * blocks + b]);

@@ -22,16 +22,16 @@ namespace {
 
 constexpr hn::RebindToSigned<FloatTag> kInts;
 constexpr hn::RebindToUnsigned<FloatTag> kWords;
-// Vectors side by side, and what the registers hold of rows beside them.
+// Vectors side by side, and the rows that the registers hold beside them.
 constexpr int kVectors = 2;
 constexpr int kTileRows = kWideFile ? 12 : 5;
 
-// The numbers that entry kEntry of each word stands for, before scale and shift.
+// The values of entry kEntry of each word, before scale and shift.
 template <int kBits, int kEntry>
 HWY_INLINE V Number(hn::Vec<decltype(kWords)> words) {
 #if HWY_TARGET <= HWY_AVX3
   if constexpr (kBits == 4) {
-    // A lookup reads the lowest four bits of a word alone.
+    // A lookup reads only the lowest four bits of a word.
     alignas(64) static constexpr float kNumbers[16] = {0,  1,  2,  3,  4,  5,  6,  7,
                                                        -8, -7, -6, -5, -4, -3, -2, -1};
     return V{
@@ -42,11 +42,11 @@ HWY_INLINE V Number(hn::Vec<decltype(kWords)> words) {
   return hn::ConvertTo(kD, hn::ShiftRight<32 - kBits>(up));
 }
 
-// Calls step.template operator()<place in its word>(k, numbers of kVectors vectors) for each entry
-// k of a block, of the columns from v0 vectors on.
+// Calls step.template operator()<place in its word>(k, values of kVectors vectors) for each entry k
+// of a block, for the columns from v0 vectors on.
 template <int kBits, typename Step>
 HWY_INLINE void ForEntries(const uint32_t* codes, int64_t block, int v0, Step step) {
-  constexpr int kEntries = 32 / kBits;  // of a word
+  constexpr int kEntries = 32 / kBits;  // per word
   const auto at_entry = [&]<int kEntry>(int64_t k, const auto& words) HWY_ATTR {
     V numbers[kVectors];
     CHAIRLIFT_UNROLL
@@ -64,13 +64,13 @@ HWY_INLINE void ForEntries(const uint32_t* codes, int64_t block, int v0, Step st
   }
 }
 
-// c [R, 32], rows c_stride apart, of one panel.
+// c [R, 32], rows c_stride apart, for one panel.
 template <int R, int kBits, bool kShifted>
 HWY_NOINLINE void TileOfPanel(const float* HWY_RESTRICT a, int64_t a_stride,
                               const float* HWY_RESTRICT sums, int64_t blocks, int64_t block,
                               const uint32_t* HWY_RESTRICT panel, float* HWY_RESTRICT c,
                               int64_t c_stride) {
-  // One row alone waits for its own sums: every other entry goes to sums of its own.
+  // A single row waits for its own sums, so alternate entries go to separate sums.
   constexpr int kChains = R == 1 ? 2 : 1;
   const int64_t code_words = block * kBits / 32 * kGemmPanel;
   for (int v0 = 0; v0 < kPanelVectors; v0 += kVectors) {

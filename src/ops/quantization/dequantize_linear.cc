@@ -32,7 +32,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileAsDequantizeLinear(const CompileContext
       const ScaleMap map,
       ScaleMap::Make(context.attributes, context.inputs[0].shape, context.inputs[1].shape));
   return MakeKernel([map, scales = context.inputs[1].size()](const KernelArgs& args) -> Status {
-    // Differences of 16-bit values fit 32 bits; those of 32-bit values do not.
+    // Differences of 16-bit values fit in 32 bits; those of 32-bit values do not.
     using Wide = std::conditional_t<sizeof(Q) < 4, int32_t, int64_t>;
     const auto* x = static_cast<const Q*>(args.inputs[0]);
     const auto* scale = static_cast<const float*>(args.inputs[1]);

@@ -1,4 +1,4 @@
-// DynamicQuantizeLinear: x to uint8 over the range that it has, zero included.
+// DynamicQuantizeLinear: quantises x to uint8 over its own range, including zero.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ Status InferDynamicQuantizeLinear(InferContext& context) {
   return {};
 }
 
-// Eight running bounds at a time, so that they lie in vectors.
+// Eight running bounds together, so that they are vectorised.
 void Range(const float* x, int64_t n, float& low, float& high) {
   constexpr int64_t kLanes = 8;
   float lows[kLanes] = {};
@@ -42,9 +42,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileDynamicQuantizeLinear(const CompileCont
     float low = 0;
     float high = 0;
     Range(x, n, low, high);
-    // All zeros have any scale; 1 is what onnxruntime answers.
+    // For all zeros any scale is correct; onnxruntime returns 1.
     float scale = high == low ? 1.0f : (high - low) / 255.0f;
-    // Bounds whose difference is no float any more, masks among them.
+    // Bounds whose difference overflows float, for example in masks.
     if (std::isinf(scale)) {
       scale = static_cast<float>((static_cast<double>(high) - static_cast<double>(low)) / 255.0);
     }

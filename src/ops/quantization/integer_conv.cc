@@ -18,7 +18,7 @@
 namespace chairlift {
 namespace {
 
-// Where an operator has its operands; −1 where it has none such.
+// The input numbers of an operator's operands; −1 if it has no such operand.
 struct ConvInputs {
   int x = 0, w = 1, x_zero = 2, w_zero = 3;
   int x_scale = -1, w_scale = -1, y_scale = -1, y_zero = -1, bias = -1;
@@ -26,12 +26,12 @@ struct ConvInputs {
 constexpr ConvInputs kConvInteger{};
 constexpr ConvInputs kQLinearConv{0, 3, 2, 5, 1, 4, 6, 7, 8};
 
-// Output positions computed at once.
+// Output positions computed together.
 constexpr int64_t kPositions = 256;
-// Multiply-adds below which a team is not worth its fork and join.
+// Below this many multiply-adds, a team is not worth its fork and join.
 constexpr double kSplitWork = 1e6;
 
-// One input of a known shape must have one entry, or (where `channels` > 0) one a channel.
+// An input of known shape must have one entry or, if `channels` > 0, one per channel.
 Status CheckParameter(const InferContext& context, int input, const char* name, int64_t channels) {
   if (input < 0 || !context.has_input(input) || !context.shape(input).concrete()) return {};
   const int64_t count = context.shape(input).ToShape().NumElements();
@@ -97,18 +97,18 @@ Status InferConv(InferContext& context, const ConvInputs& at, DType output) {
   return SetOutput(context, 0, output, std::move(shape));
 }
 
-// The patches under windows as widened panels (integer_product.h): a column a position, k going
-// over channels and in them over taps.
+// The patches under windows as widened panels (integer_product.h): one column per position, with k
+// over channels and, within them, over taps.
 struct Patches {
   Window window;
   std::vector<int64_t> in, out, pads;
-  int64_t channels = 0;  // of one group
+  int64_t channels = 0;  // per group
   int64_t taps = 1, in_size = 1, out_size = 1;
 
   int64_t k() const { return channels * taps; }
 
-  // Panels of the positions [first, last) of the group whose input begins at x, less zero. What
-  // lies outside the input is zero then.
+  // Panels of the positions [first, last) of the group whose input begins at x, minus zero.
+  // Positions outside the input are then zero.
   template <typename Byte>
   void Gather(const Byte* x, int32_t zero, int64_t first, int64_t last, int16_t* wide) const {
     const int64_t panel_size = (k() + 1) / 2 * 2 * kIntegerPanel;
@@ -136,7 +136,7 @@ struct Patches {
   }
 
  private:
-  // By axis: where the windows of a panel's positions begin, which may be outside the input.
+  // By axis: where the windows of a panel's positions begin, possibly outside the input.
   using Starts = absl::InlinedVector<std::array<int64_t, kIntegerPanel>, 3>;
 
   Starts StartsOf(int64_t first, int64_t count) const {
@@ -144,14 +144,14 @@ struct Patches {
     for (int64_t j = 0; j < kIntegerPanel; ++j) {
       int64_t position = first + j;
       for (int i = window.rank(); i-- > 0; position /= out[i]) {
-        // Columns past the last position lie outside.
+        // Columns past the last position are outside.
         starts[i][j] = j < count ? position % out[i] * window.strides[i] - pads[i]
                                  : std::numeric_limits<int64_t>::min() / 2;
       }
     }
     return starts;
   }
-  // Where a tap of each window reads (some place inside the input where it does not).
+  // Where a tap of each window reads (some place inside the input if it is outside).
   void Locate(const Starts& starts, int64_t tap, int64_t* offsets, int32_t* inside) const {
     std::fill_n(offsets, kIntegerPanel, int64_t{0});
     std::fill_n(inside, kIntegerPanel, -1);

@@ -17,7 +17,7 @@
 namespace chairlift {
 namespace {
 
-// Where an operator has its operands; −1 where it has none such.
+// The input numbers of an operator's operands; −1 if it has no such operand.
 struct MatMulInputs {
   int a = 0, b = 1, a_zero = 2, b_zero = 3;
   int a_scale = -1, b_scale = -1, y_scale = -1, y_zero = -1;
@@ -35,7 +35,7 @@ struct Matrices {
     for (int64_t d : dims) p *= d;
     return p;
   }
-  // Which matrix of an operand takes part in matrix `index` of the output.
+  // The matrix of an operand for matrix `index` of the output.
   int64_t Operand(const std::vector<int64_t>& dims, int64_t index) const {
     int64_t at = 0;
     int64_t stride = 1;
@@ -94,7 +94,7 @@ StatusOr<SymbolicShape> ProductShape(const SymbolicShape& a, const SymbolicShape
   return out;
 }
 
-// A scale or zero point: one, or one a row of A (column of B), for all matrices or each.
+// A scale or zero point: one, or one per row of A (column of B), for all matrices or for each.
 Status CheckParameter(const InferContext& context, int input, const char* name, int64_t lines,
                       int64_t matrices) {
   if (input < 0 || !context.has_input(input) || !context.shape(input).concrete()) return {};
@@ -131,7 +131,7 @@ Status InferProduct(InferContext& context, const MatMulInputs& at, DType output)
   return SetOutput(context, 0, output, std::move(shape));
 }
 
-// Entries of a parameter, and whether every matrix has its own.
+// Entries of a parameter, and whether each matrix has separate ones.
 struct Parameter {
   int input = -1;
   int64_t stride = 0;         // 0: one for all
@@ -146,7 +146,7 @@ struct Parameter {
     p.matrix_stride = count == lines * matrices && matrices > 1 && count > 1 ? lines : 0;
     return p;
   }
-  // Those of one matrix, of all that lie at `data`.
+  // The zero points of one matrix, of all those at `data`.
   ZeroPoints Zeros(const void* data, bool is_signed, int64_t matrix) const {
     if (data == nullptr) return {};
     return {static_cast<const int8_t*>(data) + matrix * matrix_stride, is_signed, stride};
@@ -175,12 +175,12 @@ class IntegerMatMul final : public Kernel {
     }
   }
 
-  // Widens B ahead where it and its zero points are constant.
+  // Widens B in advance if it and its zero points are constant.
   Status PackConstant(const CompileContext& context) {
     const Tensor* b = context.constant(at_.b);
     const Tensor* zero = b_zero_.input < 0 ? nullptr : context.constant(b_zero_.input);
     if (b == nullptr || (b_zero_.input >= 0 && zero == nullptr)) return {};
-    // One weight may be read with several zero points: their bytes are part of the name.
+    // One weight may be used with several zero points: their bytes are part of the name.
     std::string key = fmt::format("wide {}x{} ", p_.k, p_.n);
     if (zero != nullptr) key.append(static_cast<const char*>(zero->raw()), zero->byte_size());
     CHAIRLIFT_ASSIGN_OR_RETURN(packed_, context.weights.Get(*b, key, [&] {
@@ -240,7 +240,7 @@ class IntegerMatMul final : public Kernel {
   }
 
  private:
-  // Multiply-adds below which a team is not worth its fork and join.
+  // Below this many multiply-adds, a team is not worth its fork and join.
   static constexpr double kSplitWork = 1e6;
 
   int64_t ABytes() const { return (p_.m * WideRowStride(p_.k) * 2 + 63) / 64 * 64; }
@@ -269,7 +269,7 @@ class IntegerMatMul final : public Kernel {
     const ZeroPoints y_zero{args.inputs[at_.y_zero], y_signed_, 0};
     const float* a_scales = a_scale_.Scales(args, ai);
     const float* b_scales = b_scale_.Scales(args, bi);
-    // One call a row where B has one scale, else one a column.
+    // One call per row if B has one scale, else one per column.
     const int64_t step = b_scale_.stride == 0 ? last - first : 1;
     for (int64_t r = 0; r < p_.m; ++r) {
       const float row_scale = a_scales[r * a_scale_.stride];
@@ -300,8 +300,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileProduct(const CompileContext& context,
 constexpr TypeSet kMatMulTypes{DType::kInt8, DType::kUInt8};
 constexpr TypeSet kScales = kHalfTypes | TypeSet{DType::kFloat};
 
-// Zero points and scales are one for all, one for each row of A (column of B), or one for each of
-// every matrix: [..., m, 1] and [..., 1, n].
+// Zero points and scales are one for all, one per row of A (column of B), or one for each of every
+// matrix: [..., m, 1] and [..., 1, n].
 StatusOr<AxisMap> AxesOfIntegerMatmul(const InferContext& context, const MatMulInputs& at) {
   CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, ProductAxes(context, at.a, at.b));
   const auto parameter = [&](int i, bool by_row) -> Status {
@@ -310,7 +310,7 @@ StatusOr<AxisMap> AxesOfIntegerMatmul(const InferContext& context, const MatMulI
     AxisMap::Operand& operand = map.inputs[static_cast<size_t>(i)];
     operand.broadcasts = true;
     for (int label = rank - 1; label >= 0; --label) {
-      // Of a vector the one axis; else not the one that is 1.
+      // For a vector its only axis; otherwise not the one that is 1.
       const bool none = rank > 1 && label == (by_row ? 0 : 1);
       operand.labels.push_back(none ? AxisMap::kNone : rank == 1 ? (by_row ? 1 : 0) : label);
     }

@@ -1,11 +1,10 @@
-// Products of 8-bit matrices in 32-bit integers, and what becomes of them: int32, or quantised
-// again.
+// Products of 8-bit matrices in 32-bit integers, and their results as int32 or quantised again.
 //
-// Both sides are widened to 16 bits with their zero points taken off, which is exact, whatever the
-// signs and however zero points vary; the instructions that multiply 8-bit pairs either saturate on
-// the way or are not everywhere. B lies in panels of 32 columns, pairs of k together: element
-// (k, n) at (n / 32) · K · 32 + (k / 2) · 64 + (n % 32) · 2 + k % 2, with K rounded up to even;
-// rows of A are dense. What is rounded up is zero.
+// Both sides are widened to 16 bits with their zero points subtracted. This is exact for any signs
+// and any zero points. The instructions that multiply 8-bit pairs either saturate or are not
+// available everywhere. B is in panels of 32 columns, with pairs of k together: element (k, n) is
+// at (n / 32) · K · 32 + (k / 2) · 64 + (n % 32) · 2 + k % 2, with K rounded up to even. Rows of A
+// are dense. Padding is zero.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_INTEGER_PRODUCT_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_INTEGER_PRODUCT_H_
 
@@ -15,14 +14,14 @@
 
 namespace chairlift {
 
-// An 8-bit matrix: element (r, c) lies at r·row_stride + c·column_stride bytes.
+// An 8-bit matrix: element (r, c) is at r·row_stride + c·column_stride bytes.
 struct ByteMatrix {
   const void* data = nullptr;
   bool is_signed = false;
   int64_t row_stride = 0;
   int64_t column_stride = 1;
 };
-// Zero points along a dimension: entry i at i·stride; none where data is null.
+// Zero points along a dimension: entry i is at i·stride; none if data is null.
 struct ZeroPoints {
   const void* data = nullptr;
   bool is_signed = false;
@@ -37,8 +36,8 @@ struct ZeroPoints {
 
 inline constexpr int64_t kIntegerPanel = 32;
 
-// Elements from one widened row of A to the next. Not a multiple of 1 KiB, where rows would compete
-// for the same cache lines.
+// Elements from one widened row of A to the next. Not a multiple of 1 KiB, because rows would
+// compete for the same cache lines.
 inline int64_t WideRowStride(int64_t k) {
   const int64_t stride = (k + 31) / 32 * 32;
   return stride % 512 == 0 ? stride + 32 : stride;
@@ -51,7 +50,8 @@ inline int64_t WidePanelsSize(int64_t n, int64_t k) {
 
 // wide [m, WideRowStride(k)] = A [m, k] − zero[row].
 void WidenRows(const ByteMatrix& a, const ZeroPoints& zero, int64_t m, int64_t k, int16_t* wide);
-// Panels [first, last) of B [k, n] − zero[column]; `wide` is where panel 0 is or would be.
+// Panels [first, last) of B [k, n] − zero[column]; `wide` is the address of panel 0, whether or not
+// it is included.
 void WidenPanels(const ByteMatrix& b, const ZeroPoints& zero, int64_t n, int64_t k, int64_t first,
                  int64_t last, int16_t* wide);
 

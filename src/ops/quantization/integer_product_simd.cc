@@ -25,7 +25,7 @@ constexpr int kMaxRows = 1;
 using Sums = hn::CappedTag<int32_t, kIntegerPanel>;
 using Pairs = hn::Repartition<int16_t, Sums>;
 constexpr int kVectors = static_cast<int>(kIntegerPanel / hn::MaxLanes(Sums()));
-// What the registers hold.
+// As many as the registers hold.
 constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 12 : kVectors <= 4 ? 3 : 1;
 #endif
 
@@ -48,7 +48,7 @@ HWY_NOINLINE void Tile(const int16_t* a, int64_t a_stride, const int16_t* b, int
   const Sums d;
   const Pairs d16;
   constexpr int64_t kLanes = kIntegerPanel / kVectors;
-  // Of each pair of products, some instruction sets add one here and one there.
+  // For each pair of products, some instruction sets add one to each of two sums.
   hn::Vec<Sums> even[kRows][kVectors];
   hn::Vec<Sums> odd[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {

@@ -1,11 +1,11 @@
 // chairlift::MatMulNBits(A, B, bias?, residual?, scales, zero_points?): Y = f(A·B + bias +
-// residual), where B [k, n] has codes of `bits` bits, one scale and zero point for each column and
-// `block_size` entries of it (blockwise.h): ONNX Runtime's MatMulNBits, and what passes put inside
-// it as in FusedMatMul.
+// residual), where B [k, n] has codes of `bits` bits, one scale and zero point per column and
+// `block_size` entries of it (blockwise.h). This is ONNX Runtime's MatMulNBits, with what passes
+// fuse into it as in FusedMatMul.
 //
-// With accuracy_level 4 the model allows A to be rounded to 8 bits, block by block, which is done
-// where the processor multiplies bytes and zero points are no floats, as by ONNX Runtime; else all
-// is float32, whatever accuracy_level says.
+// With accuracy_level 4 the model allows A to be rounded to 8 bits, block by block. This is done if
+// the processor multiplies bytes and zero points are not floats, as in ONNX Runtime. Otherwise
+// everything is computed in float32, whatever accuracy_level says.
 //
 // A [..., k], bias [n] and residual [..., n] are float32; B uint8 [n, blocks, block_size·bits/8];
 // scales float32, n·blocks; zero_points uint8, n·ceil(blocks·bits/8), or float32, n·blocks.
@@ -41,7 +41,7 @@ StatusOr<BlockwiseShape> BlockwiseShapeOf(const Attributes& attributes) {
     return InvalidArgument("block_size is {}; it must be a power of two from 16 to {}", s.block,
                            kLongestBlock);
   }
-  constexpr int64_t kMostEntries = int64_t{1} << 31;  // of a row or a column
+  constexpr int64_t kMostEntries = int64_t{1} << 31;  // per row or column
   if (s.k < 1 || s.n < 1 || s.k > kMostEntries || s.n > kMostEntries) {
     return InvalidArgument("its K and N are {} and {}", s.k, s.n);
   }
@@ -49,7 +49,7 @@ StatusOr<BlockwiseShape> BlockwiseShapeOf(const Attributes& attributes) {
   return s;
 }
 
-// Of an operand with so many elements in whatever shape.
+// Checks that an operand has this many elements, in any shape.
 Status CheckElements(const InferContext& context, int input, const char* name, int64_t wanted) {
   if (!context.has_input(input) || !context.shape(input).concrete()) return absl::OkStatus();
   const Shape shape = context.shape(input).ToShape();
@@ -145,9 +145,9 @@ class MatMulNBits final : public Kernel {
   }
 
  private:
-  // Floats past a row of A that is copied, so that rows do not fall into one cache set.
+  // Padding in floats after a copied row of A, so that rows do not share a cache set.
   static constexpr int64_t kRowPad = 16;
-  // Panels are widened together while they take no more than this.
+  // Panels are widened together up to this size.
   static constexpr int64_t kMostWideFloats = int64_t{96} << 10;
 
   int64_t PackedWords() const { return packed_.present() ? 0 : like_.size(); }
@@ -161,7 +161,7 @@ class MatMulNBits final : public Kernel {
   }
   int64_t WideFloats() const { return WidePanels() * like_.shape.k * kGemmPanel; }
 
-  // Of rows in 8 bits: scales and sums, then codes.
+  // For 8-bit rows: scales and sums, then codes.
   int64_t ByteFloats() const {
     return m_ * (2 * like_.shape.blocks() + like_.shape.filled_k() / 4);
   }
@@ -177,7 +177,8 @@ class MatMulNBits final : public Kernel {
     return source;
   }
 
-  // Weights of the model are packed once; others, as those that a sub-graph captures, in every run.
+  // Weights of the model are packed once. Others, such as those that a sub-graph captures, are
+  // packed in every run.
   Status PackConstant(const CompileContext& context) {
     std::array<const void*, NBits::kZeros + 1> data = {};
     for (const int i : {NBits::kCodes, NBits::kScales, NBits::kZeros}) {
@@ -189,7 +190,7 @@ class MatMulNBits final : public Kernel {
     const BlockwiseSource source = Source(data);
     const BlockwiseShape& s = like_.shape;
     like_.shifted = has_zeros_ && HasShifts(s, source);
-    // The same codes with other scales or zero points are other weights.
+    // The same codes with other scales or zero points are different weights.
     std::string key = fmt::format("nbits {} {} {}x{} ", s.bits, s.block, s.k, s.n);
     for (const int i : {NBits::kScales, NBits::kZeros})
       key += fmt::format("{} ", data[static_cast<size_t>(i)]);
@@ -267,7 +268,7 @@ class MatMulNBits final : public Kernel {
     const ByteRows rows{.codes = reinterpret_cast<int8_t*>(scratch + 2 * count),
                         .scales = scratch,
                         .sums = reinterpret_cast<int32_t*>(scratch + count)};
-    // Each worker rounds some rows first, where there are enough for all.
+    // Each worker first rounds some rows, if there are enough for all.
     const int64_t shares = std::min<int64_t>(cut_.parts(), m_);
     args.team.For(static_cast<int>(shares), [&](int part, int) {
       const int64_t row = m_ * part / shares, at = row * s.blocks();
@@ -293,12 +294,12 @@ class MatMulNBits final : public Kernel {
   bool has_zeros_ = false, packed_zeros_ = false;
   bool bytes_ = false;   // rows are rounded to 8 bits
   bool few_ = false;     // no more rows than BlockwiseFewRows()
-  bool copies_ = false;  // rows of A, to fill them up or to set them apart
+  bool copies_ = false;  // rows of A, to pad them or to change their distance
   TeamCut cut_;
-  Tensor packed_;  // where all weights are constant
+  Tensor packed_;  // if all weights are constant
 };
 
-// Rows of A, one by one; a residual has the same.
+// Rows of A are independent; a residual has the same rows.
 StatusOr<AxisMap> AxesOfMatMulNBits(const InferContext& context) {
   constexpr int64_t kLast = -1;
   CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, AxesWithout(context, {&kLast, 1}));

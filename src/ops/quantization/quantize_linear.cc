@@ -11,7 +11,7 @@ namespace {
 
 constexpr TypeSet kQuantizedTypes{DType::kInt8, DType::kUInt8, DType::kInt16, DType::kUInt16};
 
-// ONNX numbers the element types; of those only what we can quantise to.
+// The element type for ONNX's number, if it is one that this can quantise to.
 StatusOr<DType> OutputType(const Attributes& attributes, DType zero_point) {
   const int64_t wanted = attributes.Int("output_dtype", 0);
   DType dtype = DType::kUInt8;

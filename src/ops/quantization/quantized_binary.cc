@@ -1,12 +1,13 @@
-// chairlift::QLinearAdd and QLinearMul: sums and products of 8-bit integers and what they stand
-// for.
+// chairlift::QLinearAdd and QLinearMul: sums and products of the values that 8-bit integers
+// represent.
 //
-// (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) -> y, as ONNX Runtime's operators of
+// (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) -> y, as in ONNX Runtime's operators of
 // these names: a and b broadcast, scales and zero points are scalars, all integers have one type.
 //   QLinearAdd: y = (a − a_zero) · (a_scale / y_scale) + (b − b_zero) · (b_scale / y_scale) +
-//   y_zero QLinearMul: y = (a − a_zero) · (b − b_zero) · (a_scale · b_scale / y_scale) + y_zero
-// Rounded once, ties to even with the zero point added, and held to the type's range. No real
-// number is made of an operand alone, which might be infinite where the result is not.
+//   y_zero
+//   QLinearMul: y = (a − a_zero) · (b − b_zero) · (a_scale · b_scale / y_scale) + y_zero
+// Rounded once, ties to even with the zero point added, and clamped to the type's range. Operands
+// are not dequantised separately, because they might be infinite even if the result is not.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -21,7 +22,7 @@
 namespace chairlift {
 namespace {
 
-// Where the inputs are.
+// Input numbers.
 constexpr int kA = 0, kAScale = 1, kAZero = 2, kB = 3, kBScale = 4, kBZero = 5, kYScale = 6,
               kYZero = 7;
 
@@ -44,12 +45,12 @@ Status InferQuantizedBinary(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Not ElementwiseAxes itself: scales and zero points are scalars, which passes must not spread.
+// Not ElementwiseAxes itself: scales and zero points are scalars, which passes must not expand.
 StatusOr<AxisMap> AxesOfQuantizedBinary(const InferContext& context) {
   return ElementwiseAxes(context);
 }
 
-// What one call computes with.
+// The parameters of one call.
 struct QuantizedSum {
   double a_ratio, b_ratio, zero;
   int32_t a_zero, b_zero;
@@ -74,7 +75,7 @@ struct QuantizedProduct {
 template <typename Q, typename F>
 void RunRow(const F& f, const Q* a, int64_t a_step, const Q* b, int64_t b_step, int64_t count,
             Q* y) {
-  // Steps are 0 or 1; loops with both known turn into vectors.
+  // Steps are 0 or 1; loops with both known are vectorised.
   if (a_step != 0 && b_step != 0) {
     for (int64_t i = 0; i < count; ++i) y[i] = f(a[i], b[i]);
   } else if (a_step != 0) {

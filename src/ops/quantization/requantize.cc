@@ -1,9 +1,9 @@
 // chairlift::Requantize: whole numbers of one scale as 8-bit integers of another.
 //
 // (x, x_scale, y_scale, zero_point, w_scale?) -> y = saturate(round(x · (x_scale · w_scale /
-// y_scale)) + zero_point), ties to even. x is float32 or int32; scales and the zero point are
-// scalars, w_scale may have one entry for each index of the last axis. What x stands for is not
-// made on the way: it might be infinite where y is not.
+// y_scale)) + zero_point), ties to even. x is float32 or int32. Scales and the zero point are
+// scalars; w_scale may have one entry per index of the last axis. x is not dequantised on the way,
+// because its value might be infinite even if y is not.
 #include <algorithm>
 
 #include "ops/axis_map.h"
@@ -50,7 +50,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileAsRequantize(const CompileContext& cont
     return InvalidArgument("the scale of shape {} does not fit the last axis of {}",
                            context.inputs[kWScale].shape.ToString(), x.ToString());
   }
-  // Rows of elements whose scale is one, or goes along.
+  // Rows of elements with one scale, or with one scale each.
   const int64_t row = entries == 1 ? x.NumElements() : columns;
   const int64_t rows = row == 0 ? 0 : x.NumElements() / row;
   return MakeKernel(

@@ -1,4 +1,5 @@
-// Real numbers to quantised ones: to the nearest integer, ties to even, held to the type's range.
+// Rounds real numbers to quantised ones: to the nearest integer, ties to even, clamped to the
+// type's range.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_ROUNDING_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_ROUNDING_H_
 
@@ -9,9 +10,9 @@
 namespace chairlift {
 
 // round(x) + zero_point in Q, of at most 16 bits; NaN becomes the lowest value. Bounds are applied
-// first, which gives the same result as they are whole numbers, and keeps x where adding and taking
-// away 1.5 · 2²³ (2⁵² of double) rounds to an integer: unlike nearbyint() a compiler turns that
-// into vectors.
+// first, which gives the same result because they are whole numbers. They also keep x in the range
+// where adding and subtracting 1.5 · 2²³ (2⁵² for double) rounds to an integer. Unlike nearbyint(),
+// compilers vectorise that.
 template <typename Q, typename Real>
 inline Q Quantize(Real x, int32_t zero_point) {
   static_assert(sizeof(Q) <= 2);

@@ -24,7 +24,7 @@ StatusOr<ScaleMap> ScaleMap::Make(const Attributes& attributes, const Shape& x,
                              scale.ToString(), map.axis, axis, x.ToString());
     }
     if (map.inner == 1) {
-      // Elements along the axis are neighbours: scales go along.
+      // Elements along the axis are adjacent: scales advance with them.
       map.inner = map.axis;
       map.axis = 1;
       map.inner_stride = 1;
@@ -54,7 +54,7 @@ Status CheckScales(const InferContext& context) {
   if (context.has_input(2) && context.shape(2).concrete() && scale.concrete()) {
     const Shape have = context.shape(2).ToShape();
     const Shape want = scale.ToShape();
-    // A scalar and one entry are the same thing to many exporters.
+    // Many exporters treat a scalar and one entry as the same.
     if (!(have == want) && (have.NumElements() != 1 || want.NumElements() != 1)) {
       return InvalidArgument("zero point {} should have the shape of the scale, {}",
                              have.ToString(), want.ToString());

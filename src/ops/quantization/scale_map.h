@@ -1,5 +1,5 @@
-// Which scale and zero point belong to which elements of a tensor: one for all, one for each index
-// of an axis, or one for each block along an axis.
+// Assigns scales and zero points to the elements of a tensor: one for all, one per index of an
+// axis, or one per block along an axis.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
 
@@ -11,7 +11,7 @@
 
 namespace chairlift {
 
-// The tensor as [outer, axis, inner]; the scale of (o, a, i) lies at
+// The tensor as [outer, axis, inner]; the scale of (o, a, i) is at
 //   o·outer_stride + (a / block)·axis_stride + i·inner_stride.
 struct ScaleMap {
   int64_t outer = 1, axis = 1, inner = 1;
@@ -20,13 +20,13 @@ struct ScaleMap {
 
   static StatusOr<ScaleMap> Make(const Attributes& attributes, const Shape& x, const Shape& scale);
 
-  // Calls run(first element, count, first scale) for runs of elements along which the scale is the
-  // same (inner_stride 0) or goes along (1).
+  // Calls run(first element, count, first scale) for runs of elements along which the scale is
+  // constant (inner_stride 0) or advances (1).
   template <typename F>
   void ForRuns(int64_t first_outer, int64_t last_outer, F run) const {
     for (int64_t o = first_outer; o < last_outer; ++o) {
       if (inner_stride == 0) {
-        // Whole blocks lie together.
+        // Whole blocks together.
         for (int64_t a = 0; a < axis; a += block) {
           run((o * axis + a) * inner, std::min(block, axis - a) * inner,
               o * outer_stride + a / block * axis_stride);
@@ -40,11 +40,11 @@ struct ScaleMap {
   }
 };
 
-// Checks shapes and types that QuantizeLinear and DequantizeLinear have in common: the zero point
-// (input 2) has the scale's shape, and the scale fits x where both are known.
+// Common checks of shapes and types for QuantizeLinear and DequantizeLinear: the zero point (input
+// 2) has the scale's shape, and the scale fits x if both are known.
 Status CheckScales(const InferContext& context);
 
-// Of both: scales are one for all, or one for each index of an axis.
+// For both: scales are one for all, or one per index of an axis.
 StatusOr<AxisMap> ScaledAxes(const InferContext& context);
 
 }  // namespace chairlift

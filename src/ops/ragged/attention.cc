@@ -1,14 +1,15 @@
 // chairlift::RaggedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
-// values], offsets, bias? [T])
-// -> y [T, heads, values]: softmax(scale·q·kᵀ + bias)·v of every head of every sequence, within the
-// sequence. bias is added to the scores of a key, whatever the query. Attributes: scale (1);
-// causal (0): not 0 where a query sees no later key; softcap (0: none) holds scores by a tanh;
-// zeros_for_none (0): not 0 where a query whose scores are all −∞ gets zeros instead of NaN;
-// distances (0): not 0 where the bias is [heads, 2·n − 1], and entry n − 1 + j − i of a head is
-// added to the score of its query i and key j: sequences have n tokens at most then. kv_heads
-// divides heads: that many heads of queries share one of keys.
+// values], offsets, bias? [T]) -> y [T, heads, values]: softmax(scale·q·kᵀ + bias)·v for every head
+// of every sequence, within the sequence. bias is added to the scores of a key, for every query.
+// kv_heads divides heads: that many query heads share one key head. Attributes:
+//   - scale (1);
+//   - causal (0): not 0 if no query attends to a later key;
+//   - softcap (0: none): limits scores by a tanh;
+//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN;
+//   - distances (0): not 0 if the bias is [heads, 2·n − 1]. Entry n − 1 + j − i of a head is then
+//     added to the score of its query i and key j; sequences have at most n tokens.
 //
-// Heads are shared out by the work there is in them, and the queries of long sequences too. No
+// Heads are distributed by their amount of work, and so are the queries of long sequences. No
 // matrix of queries by keys is stored.
 #include <algorithm>
 #include <limits>
@@ -103,7 +104,7 @@ class RaggedAttention final : public Kernel {
     CHAIRLIFT_ASSIGN_OR_RETURN(const auto offsets, CheckedOffsets(args, 3, offsets_, tokens_));
     auto* out = static_cast<float*>(args.outputs[0]);
     std::fill(out + offsets.back() * head_.out_row, out + tokens_ * head_.out_row, 0.0f);
-    double pairs = 0;  // of query and key, of one head
+    double pairs = 0;  // of query and key, per head
     int64_t pieces = 0;
     for (size_t s = 0; s + 1 < offsets.size(); ++s) {
       const int64_t length = offsets[s + 1] - offsets[s];
@@ -136,7 +137,7 @@ class RaggedAttention final : public Kernel {
   }
 
  private:
-  // Sequences shorter than twice this are not cut within a head.
+  // Sequences shorter than twice this are not divided within a head.
   static constexpr int64_t kCut = 64;
 
   size_t PackedBytes() const {
@@ -146,7 +147,7 @@ class RaggedAttention final : public Kernel {
     return PackedBytes() + (AttendScratchBytes(head_.head_size) + 63) / 64 * 64;
   }
 
-  // How many queries, counted head after head, of a sequence lie before `pairs` pairs of it.
+  // How many queries of a sequence, counted head after head, come before pair number `pairs`.
   int64_t QueriesBefore(double pairs, int64_t length) const {
     const int64_t all = heads_ * length;
     if (pairs <= 0) return 0;
@@ -198,7 +199,7 @@ class RaggedAttention final : public Kernel {
 
   int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 1;
   AttentionHead head_;
-  int64_t points_ = 0;  // of a bias by distance; 0: it is none
+  int64_t points_ = 0;  // of a bias by distance; 0: not by distance
   TensorDesc offsets_;
   int width_ = 1;
 };

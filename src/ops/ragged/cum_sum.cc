@@ -1,5 +1,5 @@
 // chairlift::RaggedCumSum(x [T, ...], offsets) -> y [T, ...]: running sums along each sequence.
-// Attributes as CumSum has them: exclusive (0), reverse (0).
+// Attributes as in CumSum: exclusive (0), reverse (0).
 #include <algorithm>
 #include <type_traits>
 #include <vector>

@@ -1,4 +1,4 @@
-// What all ragged operators do with offsets.
+// How all ragged operators handle offsets.
 #include <algorithm>
 #include <string>
 

@@ -1,19 +1,18 @@
 // chairlift::PagedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
-// values], offsets, cached [R], blocks [R, M], key_cache [N, kv_heads, columns, B], value_cache
-// [N, kv_heads, B, values], bias? [heads, 2·n − 1]) -> y [T, heads, values]: causal attention of
-// the new tokens of R sequences over these and all earlier ones.
+// values], offsets, cached [R], blocks [R, M], key_cache [N, kv_heads, columns, B], value_cache [N,
+// kv_heads, B, values], bias? [heads, 2·n − 1]) -> y [T, heads, values]: causal attention of the
+// new tokens of R sequences over these and all earlier tokens.
 //
-// Sequence r has `cached[r]` earlier tokens. The key and value of its token at place p are in block
-// blocks[r, p / B] of the two caches, of keys the column and of values the row p % B. The operator
-// writes those of the new tokens there, in place, and token i then sees the places from 0 to
-// cached[r] + i. What the caches hold elsewhere is not written, changes nothing, and may be
-// anything. No two sequences may share a block
-// that one of them writes to; the kernel does not check that. Where there is a bias, its entry
-// n − 1 − d is added to the score of a key d places before the query; sequences have n tokens at
-// most then.
+// Sequence r has `cached[r]` earlier tokens. The key and value of its token at position p are in
+// block blocks[r, p / B] of the two caches: the key is column, the value row, p % B. The operator
+// writes those of the new tokens there, in place. Token i then attends to positions 0 to cached[r]
+// + i. Other contents of the caches are not written, have no effect, and may be anything. No two
+// sequences may share a block that one of them writes to; the kernel does not check that. If there
+// is a bias, its entry n − 1 − d is added to the score of a key d positions before the query;
+// sequences have at most n tokens.
 //
-// Attributes: scale (1). kv_heads divides heads: that many heads of queries share one of keys.
-// Sequences and their heads of keys are shared out among the workers.
+// Attributes: scale (1). kv_heads divides heads: that many query heads share one key head.
+// Sequences and their key heads are distributed over the workers.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -131,7 +130,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
   }
 
  private:
-  // From so many queries on, keys and values are put together first.
+  // From this many queries on, keys and values are packed first.
   static constexpr int64_t kManyQueries = 8;
 
   static size_t Padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -145,7 +144,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
   size_t PackedBytes() const {
     return Padded(PackedHeadBytes(most_keys(), head_size_, value_size_));
   }
-  // Of few queries: what AttendPaged() needs. Of many: keys and values side by side and packed.
+  // For few queries: what AttendPaged() needs. For many: keys and values side by side and packed.
   size_t SlotBytes() const {
     const size_t few =
         Padded(static_cast<size_t>(PagedScratch(head_size_, value_size_)) * sizeof(float));
@@ -179,7 +178,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     return absl::OkStatus();
   }
 
-  // Writes the new tokens' rows of one head of keys and values, and attends with its queries.
+  // Writes the new tokens' rows of one key head, and attends with its queries.
   void RunHeads(const KernelArgs& args, std::span<const int64_t> offsets, int64_t r, int64_t kv,
                 std::byte* scratch) const {
     const int64_t first = offsets[static_cast<size_t>(r)];
@@ -190,7 +189,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     PagedHead head;
     head.keys_block = kv_heads_ * block_tokens_ * head_size_;
     head.values_block = kv_heads_ * block_tokens_ * value_size_;
-    // The caches are written in place: they are inputs, and stay the caller's.
+    // The caches are updated in place: they are inputs, and belong to the caller.
     auto* keys = static_cast<float*>(const_cast<void*>(args.inputs[kKeyCache])) +
                  kv * block_tokens_ * head_size_;
     auto* values = static_cast<float*>(const_cast<void*>(args.inputs[kValueCache])) +
@@ -226,7 +225,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     }
   }
 
-  // Of a head, that of distance 0; null: there is none.
+  // A head's bias at distance 0; null: there is none.
   const float* Bias(const KernelArgs& args, int64_t head) const {
     if (points_ == 0) return nullptr;
     return static_cast<const float*>(args.inputs[kBias]) + head * points_ + points_ / 2;

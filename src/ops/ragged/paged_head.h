@@ -1,4 +1,4 @@
-// Attention of a few queries of one head over keys and values in blocks, read where they are.
+// Attention of a few queries of one head over keys and values in blocks, read in place.
 #ifndef CHAIRLIFT_OPS_RAGGED_PAGED_HEAD_H_
 #define CHAIRLIFT_OPS_RAGGED_PAGED_HEAD_H_
 
@@ -6,17 +6,17 @@
 
 namespace chairlift {
 
-// float32. Element i of the key at place p is at
+// float32. Element i of the key at position p is at
 //   keys + blocks[p / block_tokens] · keys_block + i · block_tokens + p % block_tokens,
-// so that keys of a block lie side by side; the value at place p is the run of value_size elements
-// at values + blocks[p / block_tokens] · values_block + (p % block_tokens) · value_size.
+// so that the keys of a block are side by side. The value at position p is the run of value_size
+// elements at values + blocks[p / block_tokens] · values_block + (p % block_tokens) · value_size.
 struct PagedHead {
   const float* q = nullptr;  // query i at q + i · q_row
   float* out = nullptr;
   int64_t queries = 0;
   int64_t q_row = 0, out_row = 0;
   int64_t head_size = 0, value_size = 0;
-  // Query i sees the places from 0 to cached + i; if not causal, the `cached` first ones.
+  // Query i attends to positions 0 to cached + i; if not causal, to the first `cached` ones.
   int64_t cached = 0;
   bool causal = true;
   const int64_t* blocks = nullptr;
@@ -25,19 +25,19 @@ struct PagedHead {
   const float* values = nullptr;
   int64_t keys_block = 0, values_block = 0;  // elements from one block to the next
   float scale = 1.0f;
-  // Added to the score of a key d places before the query: bias[−d]; null: nothing. Of causal
-  // attention only.
+  // Added to the score of a key d positions before the query: bias[−d]; null: nothing. Only for
+  // causal attention.
   const float* bias = nullptr;
 };
 
-// So many floats, as whole vectors and one more that stores may touch.
+// n floats, rounded up to whole vectors, plus one that stores may touch.
 inline int64_t PagedVectors(int64_t n) { return (n + 31) / 16 * 16; }
-// Of what AttendPaged() needs beside it, in floats.
+// Scratch memory of AttendPaged(), in floats.
 int64_t PagedScratch(int64_t head_size, int64_t value_size);
 
-// Each query sees one place at the least. Adds up in the order of Attend()
-// (ops/attention/attention_kernel.h) of five queries or more: a query's answer is the same to the
-// last bit, whichever of the two gives it, and with whatever others.
+// Each query must attend to at least one position. Sums are added in the same order as in Attend()
+// (ops/attention/attention_kernel.h) for five queries or more: both give bit-identical answers,
+// whatever other queries there are.
 void AttendPaged(const PagedHead& head, float* scratch);
 
 }  // namespace chairlift

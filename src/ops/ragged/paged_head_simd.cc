@@ -24,16 +24,16 @@ namespace {
 constexpr FloatTag kFloats;
 constexpr auto kPagedLanes = static_cast<int64_t>(hn::MaxLanes(kFloats));
 
-// Keys side by side, no more than a vector, and where their scores go.
+// Keys side by side, at most a vector, and the destination of their scores.
 struct KeyVector {
   const float* keys;
   float* scores;
   int64_t count;
 };
-// So many are multiplied at once: sums that do not wait for each other.
+// This many are multiplied together: independent sums.
 constexpr int kKeyVectors = 4;
 
-// Of each key the sum of q's products, first element first. `stride`: from an element to the next.
+// For each key the sum of q's products, first element first. `stride`: between elements.
 template <int N>
 void PagedProducts(const std::array<KeyVector, kKeyVectors>& vectors, const float* q,
                    int64_t head_size, int64_t stride) {
@@ -67,13 +67,13 @@ void PagedProducts(const std::array<KeyVector, kKeyVectors>& vectors, const floa
   for (int v = 0; v < N; ++v) hn::StoreU(sums[v], kFloats, vectors[v].scores);
 }
 
-// scores [count], of the keys from place `first` on.
+// scores [count], for the keys from position `first` on.
 void PagedScores(const PagedHead& s, const float* q, int64_t first, int64_t count, float* scores) {
   std::array<KeyVector, kKeyVectors> vectors;
   int used = 0;
   for (int64_t j = 0; j < count;) {
     const int64_t place = first + j, row = place % s.block_tokens;
-    // A vector may read past what is seen, but not past the block.
+    // A vector may read past the visible positions, but not past the block.
     const int64_t in_block = s.block_tokens - row;
     const int64_t seen = std::min(in_block, count - j);
     vectors[static_cast<size_t>(used++)] = {
@@ -90,7 +90,8 @@ void PagedScores(const PagedHead& s, const float* q, int64_t first, int64_t coun
   if (used == 3) PagedProducts<3>(vectors, q, s.head_size, s.block_tokens);
 }
 
-// sums [n] = Σ weights[j] · rows[j], of `count` rows, n floats each, and of `sums` where it adds.
+// sums [n] = Σ weights[j] · rows[j], for `count` rows of n floats each; added to `sums` if
+// requested.
 void SumPagedRows(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT rows, int64_t count,
                   int64_t n, bool adds, float* HWY_RESTRICT sums) {
   for (int64_t i = 0; i < n; i += kPagedLanes) {

@@ -1,7 +1,7 @@
-// Operators over packed sequences, one function each. Tokens of all sequences lie one after the
-// other, T in all; int64 offsets [R+1] hold the first token of each of R sequences, then their end.
-// Offsets ascend from 0 to at most T (checked in every run: InvalidArgument). Sequences may be
-// empty; what an operator gives for those, and for tokens behind the last sequence, is zeros.
+// Operators over packed sequences, one function each. The tokens of all sequences are concatenated,
+// T in total. int64 offsets [R+1] hold the first token of each of R sequences, then the end of the
+// last. Offsets ascend from 0 to at most T (checked in every run: InvalidArgument). Sequences may
+// be empty; the outputs for those, and for tokens after the last sequence, are zeros.
 #ifndef CHAIRLIFT_OPS_RAGGED_RAGGED_H_
 #define CHAIRLIFT_OPS_RAGGED_RAGGED_H_
 
@@ -22,15 +22,15 @@ void RegisterSourceAttention(OperatorRegistry& registry);
 
 // R, from the dimension of offsets: "sequences" for "sequences+1".
 StatusOr<Dim> SequencesOf(const InferContext& context, int offsets);
-// The shape of input i with another dimension 0; unknown where that of i is.
+// The shape of input i with another dimension 0; unknown if that of i is.
 StatusOr<SymbolicShape> WithFirst(const InferContext& context, int i, const Dim& first);
 
 // The offsets in args.inputs[i] for compiled shapes, checked against `tokens`.
 StatusOr<std::span<const int64_t>> CheckedOffsets(const KernelArgs& args, size_t i,
                                                   const TensorDesc& desc, int64_t tokens);
 
-// Bytes of so many tokens of a cache of keys and values; 0 where sequences that share blocks have
-// made them fewer than none.
+// Bytes of `tokens` tokens in a cache of keys and values. 0 if the number is negative, which
+// happens if sequences share blocks.
 double UntouchedCache(int64_t tokens, int64_t heads, int64_t columns);
 
 }  // namespace chairlift

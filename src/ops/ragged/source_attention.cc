@@ -1,18 +1,17 @@
 // chairlift::SourceAttention(q [T, heads, columns], offsets, lengths [R], blocks [R, M], key_cache
 // [N, kv_heads, columns, B], value_cache [N, kv_heads, B, values]) -> y [T, heads, values]:
-// attention of the tokens of R sequences, each over keys and values of its own source.
+// attention of the tokens of R sequences, each over the keys and values of its own source.
 //
-// The source of sequence r has lengths[r] ≥ 1 tokens (of a sequence that is not empty). The key and
-// value of its token at place p are in block blocks[r, p / B] of the two caches, of keys the column
-// and of values the row p % B. Every
-// token of the sequence sees all of them.
+// The source of sequence r has lengths[r] ≥ 1 tokens (if the sequence is not empty). The key and
+// value of its token at position p are in block blocks[r, p / B] of the two caches: the key is
+// column, the value row, p % B. Every token of the sequence attends to all of them.
 //
-// In a model that is still to be paged it has q alone, [batch, heads, length, columns] in the order
-// that attribute `q_axes` says (and y in that of `y_axes`), or [T, heads, columns]; there are no
-// keys and values there, and it gives zeros.
+// In a model that is not yet paged, the only input is q, [batch, heads, length, columns] in the
+// order of attribute `q_axes` (and y in that of `y_axes`), or [T, heads, columns]. Without keys and
+// values it returns zeros.
 //
 // Attributes: scale (1); kv_heads, which divides heads; key_size; value_size. Sequences and their
-// heads of keys are shared out among the workers.
+// key heads are distributed over the workers.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -28,7 +27,7 @@ namespace {
 constexpr int kSourceOffsets = 1, kLengths = 2, kSourceBlocks = 3, kSourceKeys = 4,
               kSourceValues = 5;
 
-// Where batch, head, row and column lie.
+// The positions of batch, head, row and column.
 StatusOr<std::array<int, 4>> SourceAxes(const Attributes& attributes, const char* name) {
   const std::vector<int64_t> given = attributes.Ints(name, {0, 1, 2, 3});
   std::array<int, 4> axes{};

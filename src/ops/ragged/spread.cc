@@ -1,5 +1,5 @@
 // chairlift::RaggedSpread(x [R, ...], offsets, like [T, ...]) -> y [T, ...]: for each token the row
-// of its sequence. `like` gives T only.
+// of its sequence. Only T is taken from `like`.
 #include <cstring>
 
 #include "ops/ragged/ragged.h"

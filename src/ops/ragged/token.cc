@@ -1,6 +1,5 @@
 // chairlift::RaggedToken(x [T, ...], offsets) -> y [R, ...]: token `index` of each sequence,
-// counted from its end where negative. A sequence that has no such token is an error unless it is
-// empty.
+// counted from its end if negative. A sequence without such a token is an error unless it is empty.
 #include <cstring>
 
 #include "ops/ragged/ragged.h"

@@ -9,14 +9,14 @@
 
 namespace chairlift {
 
-// Units to a block: a panel of the packed weights.
+// Units per block: a panel of the packed weights.
 inline constexpr int64_t kUnitBlock = 32;
-// Units of a last block up to which two of its gates share a panel.
+// If the last block has at most this many units, two of its gates share a panel.
 inline constexpr int64_t kNarrowBlock = 16;
 
-// The panels of W [gates·hidden, k] for a recurrent cell: block by block of 32 units, and in it the
-// gates [first_gate, first_gate + num_gates), so that one worker's blocks lie together. A last
-// block that is narrow has two gates to a panel. Units past `hidden` have zero weights.
+// The panels of W [gates·hidden, k] for a recurrent cell: block by block of 32 units, and within it
+// the gates [first_gate, first_gate + num_gates), so that one worker's blocks are contiguous. A
+// narrow last block has two gates per panel. Units past `hidden` have zero weights.
 struct CellWeights {
   int64_t k = 0;
   int64_t hidden = 0;
@@ -25,15 +25,15 @@ struct CellWeights {
 
   int64_t blocks() const { return (hidden + kUnitBlock - 1) / kUnitBlock; }
   bool Narrow(int64_t block) const { return hidden - block * kUnitBlock <= kNarrowBlock; }
-  // Where a block's panels begin; those of all blocks end at FirstPanel(blocks()).
+  // The first panel of a block; all panels end at FirstPanel(blocks()).
   int64_t FirstPanel(int64_t block) const {
     const bool after_narrow = block > 0 && Narrow(block - 1);
     return after_narrow ? (block - 1) * num_gates + (num_gates + 1) / 2 : block * num_gates;
   }
-  // Columns from a gate of a block to the next.
+  // Columns from one gate of a block to the next.
   int64_t GateStride(int64_t block) const { return Narrow(block) ? kNarrowBlock : kUnitBlock; }
   int64_t columns() const { return FirstPanel(blocks()) * kUnitBlock; }
-  // Whether the last of all panels holds one gate, in its first half.
+  // Whether the very last panel holds one gate, in its first half.
   bool HalfEnd() const { return Narrow(blocks() - 1) && num_gates % 2 != 0; }
   int64_t elements() const { return columns() * k; }
 };
@@ -52,7 +52,8 @@ void CellProduct(const CellWeights& weights, int64_t first, int64_t last, int64_
                  const double* a, int64_t a_stride, const double* packed, const double* bias,
                  double* c, int64_t c_stride);
 
-// The same for some panels side by side, from the first of them on; float32 is in step_product.h.
+// The same for some adjacent panels, starting at the given one; the float32 version is in
+// step_product.h.
 void CellProduct(int64_t rows, int64_t k, const double* a, int64_t a_stride, const double* packed,
                  int64_t panels, double* c, int64_t c_stride);
 

@@ -22,7 +22,7 @@ using Vec = hn::Vec<Tag<T>>;
 
 HWY_INLINE Vec<float> Sigmoid(Tag<float> d, Vec<float> x) { return VSigmoid(d, x); }
 HWY_INLINE Vec<float> Tanh(Tag<float> d, Vec<float> x) { return VTanh(d, x); }
-// Highway's functions do not promise NaN for NaN.
+// Highway's functions do not guarantee NaN for NaN.
 HWY_INLINE Vec<double> Sigmoid(Tag<double> d, Vec<double> x) {
   const auto one = hn::Set(d, 1.0);
   const auto e = hn::Exp(d, AtMost(hn::Neg(x), hn::Set(d, 709.0)));
@@ -74,7 +74,7 @@ HWY_INLINE Vec<T> Activation(const GateActivation& f, Vec<T> x) {
   return RareActivation<T>(f, x);
 }
 
-// Where one vector of units is read and written: n lanes, fewer than all at the end of a block.
+// Where one vector of units is read and written: n lanes, fewer at the end of a block.
 template <typename T>
 struct Lanes {
   size_t n;
@@ -97,7 +97,7 @@ struct Lanes {
   }
 };
 
-// One vector of units of one row, and where its parts lie.
+// One vector of units of one row, and the addresses of its parts.
 template <typename T>
 struct Place {
   int64_t row, unit;  // the first
@@ -119,7 +119,7 @@ HWY_INLINE void ForUnits(const GateShape& shape, Cell cell) {
   }
 }
 
-// The pre-activations of one gate; without x.
+// The pre-activations of one gate, without x.
 template <typename T>
 HWY_INLINE Vec<T> Input(const GateInput<T>& in, const Place<T>& at, int gate) {
   return at.lanes.Load(in.x[at.row] + gate * in.x_gate_stride + at.block * in.x_block_stride +
@@ -149,9 +149,9 @@ HWY_INLINE Vec<T> Clip(const GateShape& shape, Vec<T> x) {
   return AtLeast(AtMost(x, bound), hn::Neg(bound));
 }
 
-// The usual functions, σ for gates and tanh for states, without a bound on what goes into them.
-// They are taken as fractions, so that what multiplies them shares their division. Both parts stay
-// finite: e^−x over all that float32 holds; tanh's numerator and denominator are those of VTanh.
+// The usual functions, σ for gates and tanh for states, without bounds on their inputs. They are
+// kept as fractions, so that a factor can share their division. Both parts stay finite: e^−x over
+// all of float32; tanh's numerator and denominator are those of VTanh.
 HWY_INLINE FloatVec ExpOfMinus(FloatVec x) {
   const FloatTag d;
   const auto y = AtLeast(AtMost(hn::Neg(x), hn::Set(d, 87.0f)), hn::Set(d, -87.0f));
@@ -173,9 +173,9 @@ struct UsualLanes {
   }
 };
 
-// Where the vector's parts lie.
+// The addresses of the vector's parts.
 struct UsualPlace {
-  const float *x = nullptr, *recurrent = nullptr, *bias = nullptr;  // of gate 0
+  const float *x = nullptr, *recurrent = nullptr, *bias = nullptr;  // for gate 0
   const float* state = nullptr;                                     // LSTM c, GRU h
   float *next = nullptr, *c_next = nullptr;
   int64_t unit = 0;
@@ -252,7 +252,7 @@ HWY_INLINE void UsualVector(const RnnGate<float>& a, const UsualPlace& at,
   lanes.Store(hn::Div(h.p, h.q), at.next);
 }
 
-// The place of a row's unit 0, but for x, recurrent and bias.
+// The addresses of a row's unit 0, except x, recurrent and bias.
 HWY_INLINE UsualPlace RowOf(const LstmGates<float>& a, int64_t row) {
   return {.state = a.c[row], .next = a.h_next[row], .c_next = a.c_next[row]};
 }
@@ -346,7 +346,7 @@ void Compute(const GruGates<T>& a) {
       n = hn::Add(n, x_n);
     }
     n = Activation<T>(a.g, Clip<T>(a.shape, n));
-    // n + z (h − n) would lose digits where h and n are far apart.
+    // n + z (h − n) would lose digits if h and n are far apart.
     const auto kept = hn::Mul(z, h);
     at.lanes.Store(hn::MulAdd(hn::Sub(hn::Set(Tag<T>(), T(1)), z), n, kept),
                    a.h_next[at.row] + at.unit);

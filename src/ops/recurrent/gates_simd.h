@@ -1,11 +1,11 @@
-// What a recurrent cell does with its gates once the matrix products are done: from pre-activations
-// and the old state to the new state, for some rows.
+// The gate arithmetic of recurrent cells after the matrix products: from pre-activations and the
+// old state to the new state, for some rows.
 //
-// Units are taken in blocks: unit u is unit u % block of block u / block. A row's pre-activation of
-// gate g of unit u lies at g · gate stride + (u / block) · block stride + u % block, so a plain
-// row [gates·hidden] has a gate stride of `hidden` and a block stride of `block`. States are plain
-// rows. Strides are in elements. The caller may split the work by rows or by units; nothing here
-// keeps state.
+// Units are in blocks: unit u is unit u % block of block u / block. A row's pre-activation of gate
+// g of unit u is at g · gate stride + (u / block) · block stride + u % block. So a plain row
+// [gates·hidden] has a gate stride of `hidden` and a block stride of `block`. States are plain
+// rows. Strides are in elements. The caller may divide the work by rows or by units; there is no
+// state here.
 #ifndef CHAIRLIFT_OPS_RECURRENT_GATES_SIMD_H_
 #define CHAIRLIFT_OPS_RECURRENT_GATES_SIMD_H_
 
@@ -35,16 +35,16 @@ struct GateActivation {
   float beta = 0;
 };
 
-// The rows and units at hand, and what holds for all gates.
+// The rows and units of a call, and what applies to all gates.
 struct GateShape {
   int64_t rows = 0;
   int64_t units = 0;
   int64_t block = 0;
-  // Bound on what goes into the activations of the gates.
+  // Bound on the inputs of the gates' activations.
   float clip = std::numeric_limits<float>::infinity();
 };
 
-// Where rows lie: a stride apart, or each where a pointer says.
+// The addresses of rows: a stride apart, or from a list of pointers.
 template <typename T>
 struct GateRows {
   T* base = nullptr;
@@ -71,7 +71,7 @@ struct GateInput {
   int64_t bias_gate_stride = 0;
 };
 
-// c' = f(F)·c + f(I)·g(G), h' = f(O)·h(c'), with the peepholes' P·c added inside where given.
+// c' = f(F)·c + f(I)·g(G), h' = f(O)·h(c'), with the peepholes' P·c added inside if given.
 template <typename T>
 struct LstmGates {
   GateShape shape;
@@ -85,15 +85,14 @@ struct LstmGates {
   const T* peephole_f = nullptr;
   bool input_forget = false;  // the forget gate is 1 − the input gate
   GateActivation f, g, h;
-  // The functions of gates are σ and those of states tanh, without a bound or input_forget: float32
-  // takes a shorter way.
+  // Gates use σ and states tanh, without a bound or input_forget: float32 has a faster path.
   bool usual = false;
 };
 void ComputeGates(const LstmGates<float>& gates);
 void ComputeGates(const LstmGates<double>& gates);
 
-// GRU's gates are z, r and n. The reset gate alone: reset_h = f(R)·h, for the product that makes
-// the hidden gate.
+// GRU's gates are z, r and n. Only the reset gate: reset_h = f(R)·h, for the product of the hidden
+// gate.
 template <typename T>
 struct GruReset {
   GateShape shape;
@@ -106,8 +105,8 @@ struct GruReset {
 void ComputeGates(const GruReset<float>& gates);
 void ComputeGates(const GruReset<double>& gates);
 
-// h' = (1 − z)·n + z·h with z = f(Z) and n = g(N), or, where the reset gate applies after the
-// product, n = g(x_n + f(R)·(recurrent_n + bias_n)).
+// h' = (1 − z)·n + z·h with z = f(Z) and n = g(N) or, if the reset gate applies after the product,
+// n = g(x_n + f(R)·(recurrent_n + bias_n)).
 template <typename T>
 struct GruGates {
   GateShape shape;

@@ -1,10 +1,11 @@
-// chairlift::LstmGates: the arithmetic of an LSTM cell after its matrix products, the target of
+// chairlift::LstmGates: the arithmetic of an LSTM cell after its matrix products, made by
 // fuse_lstm_gates.
 //
 //   h, c' = LstmGates(gates [..., 4·H], c [..., H]; order)
 //   c' = σ(f)·c + σ(i)·tanh(g),  h = σ(o)·tanh(c')
-// `order` says which quarter of the last axis is which gate: a permutation of "ifgo". Leading
-// dimensions are equal, or, for matrices, one of the two may have one row for all of the other's.
+//
+// `order` gives the gate of each quarter of the last axis: a permutation of "ifgo". Leading
+// dimensions are equal or, for matrices, one of the two may have one row for all of the other's.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -18,9 +19,9 @@
 namespace chairlift {
 namespace {
 
-// Elements of the state below which a team is not worth its fork and join.
+// Below this many elements of the state, a team is not worth its fork and join.
 constexpr int64_t kSplitElements = 4096;
-// Units to a part are a multiple of this: whole cache lines.
+// Units per part are a multiple of this: whole cache lines.
 constexpr int64_t kUnitGrain = 16;
 
 Status InferLstmGates(InferContext& context) {
@@ -96,7 +97,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileAsLstmGates(const CompileContext& conte
           part.c_next.base = c + first;
           ComputeGates(part);
         };
-        // An output that nobody reads is written to scratch.
+        // An output that nothing reads is written to scratch memory.
         const auto output = [&](size_t i) {
           void* data = i < args.outputs.size() ? args.outputs[i] : nullptr;
           return static_cast<T*>(data != nullptr ? data : args.scratch);

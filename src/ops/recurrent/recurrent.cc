@@ -10,7 +10,8 @@
 namespace chairlift {
 namespace {
 
-// Sequences one by one. Inputs: X, W, R, B, sequence_lens, initial_h, and of an LSTM initial_c, P.
+// Sequences are independent. Inputs: X, W, R, B, sequence_lens, initial_h and, for an LSTM,
+// initial_c, P.
 StatusOr<AxisMap> AxesOfRecurrent(const InferContext& context) {
   const bool batch_first = context.attributes().Int("layout", 0) != 0;
   const auto along = [](int axis) {
@@ -42,7 +43,7 @@ OperatorDef Recurrent(const char* name, int inputs, int outputs) {
   def.infer = [](InferContext& context) { return InferRecurrent(cell, context); };
   def.axes = AxesOfRecurrent;
   def.compile = [](const CompileContext& context) { return CompileRecurrent(cell, context); };
-  // Every step of every row meets W and R.
+  // Every step of every row is multiplied with W and R.
   def.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
                          std::span<const TensorDesc>) {
     const int64_t features = std::max<int64_t>(in[0].shape.dims().back(), 1);

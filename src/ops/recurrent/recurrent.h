@@ -1,5 +1,5 @@
-// What LSTM, GRU, RNN and RecurrentStep share: their attributes, their shape rules, and the kernel
-// that runs a cell over a sequence.
+// Common part of LSTM, GRU, RNN and RecurrentStep: attributes, shape rules, and the kernel that
+// runs a cell over a sequence.
 #ifndef CHAIRLIFT_OPS_RECURRENT_RECURRENT_H_
 #define CHAIRLIFT_OPS_RECURRENT_RECURRENT_H_
 
@@ -15,7 +15,7 @@
 
 namespace chairlift {
 
-// The operators' inputs by position; C and P are LSTM's alone.
+// The operators' inputs by position; C and P only for LSTM.
 enum RecurrentInput : int {
   kInputX = 0,  // [T, B, I]; layout 1: [B, T, I]
   kInputW,      // [D, gates·H, I]
@@ -31,12 +31,12 @@ struct RecurrentSpec {
   CellKind cell = CellKind::kLstm;
   int gates = 4;             // matrices in W and R: LSTM i, o, f, c; GRU z, r, h; RNN one
   int directions = 1;        // D
-  bool reverse = false;      // direction 0 runs from the end
+  bool reverse = false;      // direction 0 starts at the end
   bool batch_first = false;  // layout 1
   bool input_forget = false;
   bool reset_after = false;  // GRU's linear_before_reset
   float clip = std::numeric_limits<float>::infinity();
-  // ActivationCount(cell) for each direction.
+  // ActivationCount(cell) per direction.
   std::vector<GateActivation> activations;
   bool usual_gates = false;  // as LstmGates::usual, in every direction
 
@@ -47,7 +47,8 @@ struct RecurrentSpec {
 // LSTM f, g, h; GRU f, g; RNN f.
 int ActivationCount(CellKind cell);
 
-// How a kernel K<T> of LSTM, GRU and RNN, or of a step of theirs, computes: X is input 0.
+// The element type for which a kernel K<T> of LSTM, GRU and RNN, or of one of their steps, is made:
+// that of X, input 0.
 template <template <typename> class K>
 struct RecurrentTable {
   using Made = StatusOr<std::unique_ptr<Kernel>>;
@@ -74,8 +75,8 @@ struct RecurrentTable {
       {"plain loops", Loops},
   };
 };
-// All ways of computing LSTM, GRU and RNN, and those of chairlift::RecurrentStep, in the order in
-// which they are asked.
+// All implementations of LSTM, GRU and RNN, and those of chairlift::RecurrentStep, in the order in
+// which they are tried.
 std::span<const Implementation<RecurrentSpec>> RecurrentImplementations();
 std::span<const Implementation<RecurrentSpec>> RecurrentStepImplementations();
 

@@ -1,9 +1,9 @@
-// A recurrent cell over a sequence: the input's share of the gates for many time steps in one
-// product, then step by step the state's share and the gate arithmetic.
+// A recurrent cell over a sequence: first the input's part of the gates for many time steps in one
+// product, then step by step the state's part and the gate arithmetic.
 //
-// Sequences of different lengths are taken longest first, so that the rows still alive at a step
-// are the first ones: no row is computed past its end. Each part of the team owns some blocks of
-// units in every step, and with them a dense share of the packed weights.
+// Sequences are sorted by length, longest first, so that the rows that are still active at a step
+// are the first ones: no row is computed past its end. Each part of the team has the same blocks of
+// units in every step, and with them a dense part of the packed weights.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -15,12 +15,13 @@
 namespace chairlift {
 namespace {
 
-// Rows of input (time steps × batch) projected at once.
+// Rows of input (time steps × batch) projected together.
 constexpr int64_t kProjectedRows = 256;
-// Multiply-adds of the projection below which a team is not worth its fork and join (1 to 2 µs).
+// Below this many multiply-adds of the projection, a team is not worth its fork and join (1 to 2
+// µs).
 constexpr double kSplitWork = 200e3;
 
-// Hands out the scratch: offsets in bytes, each 64-byte aligned.
+// Allocates scratch memory: offsets in bytes, each 64-byte aligned.
 class ScratchPlan {
  public:
   template <typename T>
@@ -35,16 +36,16 @@ class ScratchPlan {
   size_t bytes_ = 0;
 };
 
-// One direction's places in scratch, and its packed weights where they are constant.
+// One direction's offsets in scratch memory, and its packed weights if they are constant.
 template <typename T>
 struct DirectionPlan {
-  size_t h[2] = {};      // [B, state_stride], read and written in turn
+  size_t h[2] = {};      // [B, state_stride], read and written alternately
   size_t c = 0;          // [B, state_stride]
   size_t input = 0;      // gathered rows of X [rows, I]
   size_t projected = 0;  // [rows, x columns]
   size_t bias = 0;       // [x columns]
   size_t step = 0;       // scratch of the steps
-  size_t w = 0, r = 0;   // packed at each run
+  size_t w = 0, r = 0;   // packed in each run
   Tensor packed_w, packed_r;
   StepKernel<T> kernel;
 };
@@ -54,8 +55,8 @@ template <typename T>
 struct Run {
   std::byte* scratch = nullptr;
   const KernelArgs* args = nullptr;
-  int64_t* lengths = nullptr;  // by rank: longest first; null where all are T
-  int64_t* order = nullptr;    // the row of a rank
+  int64_t* lengths = nullptr;  // by rank: longest first; null if all are T
+  int64_t* order = nullptr;    // the row of each rank
   int64_t steps = 0;           // of the longest
 
   T* At(size_t offset) const { return reinterpret_cast<T*>(scratch + offset); }
@@ -109,7 +110,7 @@ class RecurrentKernel final : public Kernel {
     gathers_ = spec_.batch_first || context.has_input(kInputLengths);
     chunk_steps_ = std::clamp<int64_t>(batch_ == 0 ? 1 : kProjectedRows / batch_, 1,
                                        std::max<int64_t>(time_, 1));
-    // An odd number of cache lines apart, so that states do not fall into one set.
+    // An odd number of cache lines apart, so that states do not share a cache set.
     constexpr int64_t kLine = 64 / sizeof(T);
     state_stride_ = (w_.blocks() * kUnitBlock / kLine | 1) * kLine;
     const double work =
@@ -122,7 +123,7 @@ class RecurrentKernel final : public Kernel {
     step_parts_ = directions_[0].kernel.Parts(batch_ * spec_.directions, context.width);
   }
 
-  // Packs the weights that are known; the others are packed into scratch at each run.
+  // Packs the constant weights; the others are packed into scratch memory in each run.
   Status PackConstants(const CompileContext& context) {
     for (int d = 0; d < spec_.directions; ++d) {
       DirectionPlan<T>& plan = directions_[d];
@@ -184,8 +185,8 @@ class RecurrentKernel final : public Kernel {
   }
   // R's half of B.
   const T* RBias(const T* bias, int d) const { return bias + (d * 2 + 1) * spec_.gates * hidden_; }
-  // Whether R's bias is added with W's. GRU's of the hidden gate is multiplied by the reset gate
-  // where that comes after.
+  // Whether R's bias is added with W's. Not for GRU: its hidden gate multiplies it by the reset
+  // gate if that comes after the product.
   bool FoldsBias() const { return spec_.cell != CellKind::kGru; }
   bool Reversed(int d) const { return spec_.reverse || d == 1; }
 
@@ -209,14 +210,14 @@ class RecurrentKernel final : public Kernel {
     run.steps = batch_ == 0 ? 0 : run.lengths[0];
     return {};
   }
-  // Rows that have a step `step`; never fewer at an earlier one.
+  // Rows that have a step `step`; never fewer than at a later one.
   int64_t Alive(const chairlift::Run<T>& run, int64_t step) const {
     if (run.lengths == nullptr) return batch_;
     return std::partition_point(run.lengths, run.lengths + batch_,
                                 [&](int64_t length) { return length > step; }) -
            run.lengths;
   }
-  // The time that direction d has reached at `step` in the sequence of this rank.
+  // The time of direction d at `step` in the sequence of this rank.
   int64_t TimeOf(const chairlift::Run<T>& run, int d, int64_t rank, int64_t step) const {
     if (!Reversed(d)) return step;
     return (run.lengths == nullptr ? time_ : run.lengths[rank]) - 1 - step;
@@ -234,7 +235,7 @@ class RecurrentKernel final : public Kernel {
     return (spec_.batch_first ? row * spec_.directions + d : d * batch_ + row) * hidden_;
   }
 
-  // States, biases and whatever weights are not constant.
+  // Sets up states, biases and weights that are not constant.
   void Start(const chairlift::Run<T>& run, int d) const {
     const DirectionPlan<T>& plan = directions_[d];
     const bool lstm = spec_.cell == CellKind::kLstm;
@@ -260,7 +261,7 @@ class RecurrentKernel final : public Kernel {
       PackCellWeights(w_, weights(kInputW, features_), run.At(plan.w));
     }
     if (!plan.packed_r.present()) plan.kernel.Pack(weights(kInputR, hidden_), run.At(plan.r));
-    // Times past a sequence's end answer zero.
+    // Outputs after a sequence's end are zero.
     if (T* y = run.output(0); y != nullptr && run.lengths != nullptr) {
       for (int64_t rank = 0; rank < batch_; ++rank) {
         for (int64_t t = run.lengths[rank]; t < time_; ++t) {
@@ -291,8 +292,8 @@ class RecurrentKernel final : public Kernel {
     }
   }
 
-  // The row of the chunk's projections where `step` begins. Gathered rows lie in order of step;
-  // those read in place in order of time.
+  // The row of the chunk's projections where `step` begins. Gathered rows are in order of steps;
+  // rows read in place are in order of time.
   int64_t ProjectedRow(int d, int64_t first, int64_t last, int64_t step) const {
     return (!gathers_ && Reversed(d) ? last - 1 - step : step - first) * batch_;
   }
@@ -322,7 +323,7 @@ class RecurrentKernel final : public Kernel {
         product(x + XOffset(Reversed(d) ? time_ - last : first, 0), (last - first) * batch_, 0);
         return;
       }
-      // One product for each run of steps that all rows are alive in, else one a step.
+      // One product per run of steps in which all rows are active, else one per step.
       int64_t step = first;
       while (step < last) {
         const int64_t alive = Alive(run, step);
@@ -371,7 +372,7 @@ class RecurrentKernel final : public Kernel {
     }
   }
 
-  // The last states, Y_h and Y_c; zero for a sequence of no steps, as onnxruntime has it.
+  // The last states, Y_h and Y_c; zero for a sequence of no steps, as in onnxruntime.
   void Finish(const chairlift::Run<T>& run, int d) const {
     const DirectionPlan<T>& plan = directions_[d];
     const bool lstm = spec_.cell == CellKind::kLstm;

@@ -14,7 +14,7 @@ OperatorDef RnnOperator();
 OperatorDef LstmGatesOperator();
 OperatorDef RecurrentStepOperator();
 
-// chairlift::LstmGates' attribute `order`: which quarter is which gate, a permutation of "ifgo".
+// chairlift::LstmGates' attribute `order`: the gate of each quarter, a permutation of "ifgo".
 StatusOr<std::string> LstmGatesOrder(const Attributes& attributes);
 
 }  // namespace chairlift

@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-// ONNX names them in camel case; other spellings are in the wild.
+// ONNX uses camel case; other spellings occur in files.
 std::string Lower(std::string s) {
   std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return std::tolower(c); });
   return s;
@@ -48,7 +48,7 @@ std::vector<std::string> DefaultActivations(CellKind cell) {
   return {"Tanh"};
 }
 
-// The lists of alphas and betas are taken from by the functions that have such a parameter.
+// Functions with such a parameter take the next entry of the lists of alphas and betas.
 StatusOr<std::vector<GateActivation>> ParseActivations(CellKind cell, int directions,
                                                        const Attributes& attributes) {
   const std::vector<std::string> names = attributes.Strings("activations");
@@ -75,7 +75,7 @@ StatusOr<std::vector<GateActivation>> ParseActivations(CellKind cell, int direct
   return out;
 }
 
-// Holds input i to the shape `dims` where it is present, and learns dimensions from it.
+// Checks input i against the shape `dims` if it is present, and sets unknown dimensions from it.
 Status Unify(InferContext& c, int i, const char* name, std::vector<Dim*> dims) {
   if (!c.has_input(i)) return {};
   const SymbolicShape& shape = c.shape(i);

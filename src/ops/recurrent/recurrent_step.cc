@@ -14,20 +14,20 @@ namespace {
 
 // Rows that share one pass over the weights.
 constexpr int64_t kStepRows = 98;
-// What the gates read and write of one row and block: at most four of x, and c, c', h'.
+// Accesses of the gates per row and block: at most four of x, and c, c', h'.
 constexpr int64_t kWantedPerRow = 8;
-// Sums that wait for their gates' arithmetic: several blocks of units where rows are few.
+// Sums that wait for their gates' arithmetic: several blocks of units if there are few rows.
 constexpr int64_t kWaitingSums = 8192;
-// Panels that one product of few rows has where it can.
+// Panels in one product of few rows, if possible.
 constexpr int64_t kPanelsTogether = 4;
-// Weights that the second-level cache does not hold, by far: worth fetching ahead.
+// Weights much larger than the second-level cache: worth prefetching.
 constexpr int64_t kFarElements = 512 << 10;
-// Multiply-adds below which a team is not worth its fork and join (1 to 2 µs).
+// Below this many multiply-adds, a team is not worth its fork and join (1 to 2 µs).
 constexpr double kStepSplitWork = 60e3;
 
 constexpr int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Blocks of units, of `blocks`, whose sums wait together, of `rows` rows.
+// How many of `blocks` blocks of units wait with their sums together, for `rows` rows.
 int64_t BlocksAtOnce(int64_t blocks, int64_t rows, int gates) {
   if (rows > kFewStepRows || blocks == 1) return 1;
   return std::max<int64_t>(1, kWaitingSums / (rows * gates * kUnitBlock));
@@ -43,9 +43,9 @@ struct StepKernel<T>::Part {
   const StepWeights<T>& weights;
   StepRows<T> rows;
   T* sums;           // [rows, blocks, gates, 32]
-  const T** wanted;  // room for kWantedPerRow a row
+  const T** wanted;  // room for kWantedPerRow entries per row
   int64_t first_block = 0, last_block = 0;
-  int64_t next_block = -1;  // whose turn it is then; −1: none's
+  int64_t next_block = -1;  // the next block to be computed; −1: none
 
   int64_t unit() const { return first_block * kUnitBlock; }
   int64_t sums_stride() const {
@@ -55,8 +55,8 @@ struct StepKernel<T>::Part {
     return rows.x_in_panels ? layout.GateStride(first_block) : spec.hidden;
   }
   int64_t x_block_stride() const { return (rows.x_in_panels ? spec.gates : 1) * kUnitBlock; }
-  // Panels of a block that its gates [first, last) lie in: the first, from the part's on, and how
-  // many.
+  // The panels of a block's gates [first, last): the first, counted from the part's, and their
+  // number.
   std::pair<int64_t, int64_t> Panels(int64_t block, int first, int last) const {
     const int64_t to_panel = kUnitBlock / layout.GateStride(block);
     const int64_t begin = first / to_panel;
@@ -71,7 +71,7 @@ struct StepKernel<T>::Part {
     rows.offset += unit();
     return rows;
   }
-  // What all kinds of gates have, filled in.
+  // Sets what all kinds of gates share.
   template <typename G>
   G Gates() const {
     G gates;
@@ -102,7 +102,7 @@ template <typename T>
 StepKernel<T>::StepKernel(const StepSpec& spec)
     : spec_(spec),
       weights_{spec.hidden, spec.hidden, 0, spec.gates},
-      // An odd number of cache lines, so that rows do not fall into one set.
+      // An odd number of cache lines, so that rows do not share a cache set.
       stride_((RoundUp(spec.hidden, 16) / 16 | 1) * 16),
       two_phases_(spec.cell == CellKind::kGru && !spec.reset_after) {}
 
@@ -124,7 +124,7 @@ int64_t StepKernel<T>::SumElements(int64_t rows) const {
   return std::max(kWaitingSums, rows * spec_.gates * kUnitBlock);
 }
 
-// Copied rows, sums, and what is wanted.
+// Copied rows, sums, and the prefetch list.
 template <typename T>
 size_t StepKernel<T>::PartBytes(int64_t rows) const {
   return static_cast<size_t>(rows * stride_ + SumElements(rows)) * sizeof(T) +
@@ -154,7 +154,7 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
   if (all.count == 0 || first_block == last_block) return;
   if (all.h_is_zero && two_phases_ && phase == 0) return;
   const int64_t hidden = spec_.hidden;
-  // Without divisions where it can: they are a twentieth of a small cell's step.
+  // Avoids divisions if possible: they are a twentieth of a small cell's step.
   const int64_t row_blocks = all.count <= kStepRows ? 1 : (all.count + kStepRows - 1) / kStepRows;
   const int64_t most_rows = std::min(all.count, kStepRows);
   T* reset = static_cast<T*>(scratch);
@@ -186,8 +186,8 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
     const T* h = at.rows.h[0];
     int64_t h_stride = at.rows.h.stride;
     const bool part_of_many = last_block - first_block < blocks();
-    // Rows all over are brought together. Rows of which others write parts are copied too: all
-    // their lines are on their way at once.
+    // Scattered rows are copied together. Rows of which other workers write parts are copied too:
+    // all their lines are then loaded at the same time.
     if (part_of_many || (at.rows.h.rows != nullptr && rows > 1)) {
       for (int64_t r = 0; r < rows; ++r) std::copy_n(at.rows.h[r], hidden, copied + r * stride_);
       h = copied;
@@ -199,7 +199,7 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
     const bool keeps_sums = two_phases_ && blocks() == 1 && row_blocks == 1;
     for (int64_t done = 0, count = 0; done < last_block - first_block; done += count) {
       count = std::min(at_once, last_block - first_block - done);
-      // A narrow block comes alone.
+      // A narrow block is processed alone.
       if (narrow_end && all.backward && done == 0) count = 1;
       if (narrow_end && !all.backward && count > 1 && first_block + done + count == last_block) {
         --count;
@@ -223,7 +223,7 @@ void StepKernel<T>::Run(const StepWeights<T>& weights, const StepRows<T>& all, i
   }
 }
 
-// The places that the gates of one block will touch.
+// The places that the gates of one block will access.
 template <typename T>
 int64_t StepKernel<T>::Want(const Part& at) const {
   const T** to = at.wanted;
@@ -238,8 +238,8 @@ int64_t StepKernel<T>::Want(const Part& at) const {
   return to - at.wanted;
 }
 
-// Panels of several blocks side by side, so that there are sums enough to hide the latency of a
-// multiply-add: all gates of a block lie together, one gate of some blocks apart.
+// Panels of several blocks together, so that there are enough sums to hide the latency of a
+// multiply-add. All gates of a block are contiguous; one gate of several blocks is not.
 template <typename T>
 template <typename Float>
 void StepKernel<T>::FewRowsProducts(const Part& at, int first_gate, int last_gate, const Float* a,
@@ -310,8 +310,8 @@ void StepKernel<T>::Products(const Part& at, int first_gate, int last_gate, cons
         product.next_packed = panels(at.next_block);
       }
       product.wanted = at.wanted;
-      // Rows all over have been away since their last step; those in a row are read one after the
-      // other, and lie in the second-level cache where a cell is small.
+      // Scattered rows have left the cache since their last step. Contiguous rows are read
+      // sequentially, and are in the second-level cache if a cell is small.
       if (!at.rows.x_in_panels || packed_elements() >= kFarElements) product.num_wanted = Want(at);
       Compute(product);
     } else {

@@ -1,9 +1,9 @@
-// One time step of one direction of an LSTM, GRU or RNN whose input is projected already, on rows
-// that may lie anywhere.
+// One time step of one direction of an LSTM, GRU or RNN with projected input, on rows at arbitrary
+// addresses.
 //
-// For each block of 32 units the recurrent product of all its gates is made, and the gates'
-// arithmetic at once while the sums are in the cache. Rows of h are copied side by side a few dozen
-// at a time; everything else is read and written where it lies.
+// For each block of 32 units, the recurrent product of all its gates is computed, followed by the
+// gates' arithmetic while the sums are in the cache. Rows of h are copied side by side, a few dozen
+// at a time; everything else is read and written in place.
 #ifndef CHAIRLIFT_OPS_RECURRENT_RECURRENT_STEP_H_
 #define CHAIRLIFT_OPS_RECURRENT_RECURRENT_STEP_H_
 
@@ -34,10 +34,10 @@ struct StepSpec {
   bool usual_gates = false;                   // as LstmGates::usual
 };
 
-// What a step reads besides its rows.
+// What a step reads apart from its rows.
 template <typename T>
 struct StepWeights {
-  const T* r = nullptr;          // as StepKernel::Pack leaves it
+  const T* r = nullptr;          // as packed by StepKernel::Pack
   const T* bias = nullptr;       // [gates·hidden], or null
   const T* peepholes = nullptr;  // LSTM: [3·hidden], i, o, f; or null
 };
@@ -45,20 +45,20 @@ struct StepWeights {
 template <typename T>
 struct StepRows {
   int64_t count = 0;
-  // The projected input: plain rows [gates·hidden], or as CellProduct leaves them.
+  // The projected input: plain rows [gates·hidden], or the output format of CellProduct.
   GateRows<const T> x;
   bool x_in_panels = false;
   GateRows<const T> h;     // [hidden]
   GateRows<const T> c;     // LSTM: [hidden]
-  GateRows<T> h_next;      // apart from all of h
+  GateRows<T> h_next;      // must not overlap h
   GateRows<T> c_next;      // a row may be its row of c
-  bool h_is_zero = false;  // so that R need not be read
-  // From the last block to the first. Steps that take turns find in the cache what the one before
+  bool h_is_zero = false;  // R then need not be read
+  // From the last block to the first. Alternating steps find in the cache what the previous step
   // read last.
   bool backward = false;
 };
 
-// Thread-compatible: const calls may run at once, each with scratch of its own.
+// Thread-compatible: const calls may run concurrently, each with separate scratch memory.
 template <typename T>
 class StepKernel {
  public:
@@ -72,17 +72,17 @@ class StepKernel {
   int64_t packed_elements() const { return weights_.elements(); }
   void Pack(const T* r, T* packed) const { PackCellWeights(weights_, r, packed); }
 
-  // Parts that `rows` rows are worth on a team so wide.
+  // The number of parts worth using for `rows` rows on a team of this width.
   int Parts(int64_t rows, int width) const;
-  // For at most `rows` rows in at most `parts` parts; to be 64-byte aligned.
+  // For at most `rows` rows in at most `parts` parts; must be 64-byte aligned.
   size_t ScratchBytes(int64_t rows, int parts) const;
 
   void Step(const StepWeights<T>& weights, const StepRows<T>& rows, int parts, Team& team,
             void* scratch) const;
 
-  // The same in pieces, for callers that spread more than one step at a time: first phase 0 of all
-  // blocks, then phase 1, and so on, with the same blocks, `part` and `scratch` in each phase. No
-  // two calls at once may have the same `part`.
+  // The same in phases, for callers that distribute more than one step together: first phase 0 of
+  // all blocks, then phase 1, and so on, with the same blocks, `part` and `scratch` in each phase.
+  // No two concurrent calls may have the same `part`.
   int phases() const { return two_phases_ ? 2 : 1; }
   void Run(const StepWeights<T>& weights, const StepRows<T>& rows, int phase, int64_t first_block,
            int64_t last_block, int part, void* scratch) const;
@@ -92,7 +92,7 @@ class StepKernel {
   int64_t SumElements(int64_t rows) const;
   size_t PartBytes(int64_t rows) const;
   int64_t Want(const Part& part) const;
-  template <typename Float>  // float alone
+  template <typename Float>  // only float
   void FewRowsProducts(const Part& part, int first_gate, int last_gate, const Float* a,
                        int64_t a_stride) const;
   void Products(const Part& part, int first_gate, int last_gate, const T* a,
@@ -102,7 +102,8 @@ class StepKernel {
   StepSpec spec_;
   CellWeights weights_;
   int64_t stride_ = 0;       // of copied rows
-  bool two_phases_ = false;  // the reset state of all units comes before the hidden gate's product
+  bool two_phases_ = false;  // the reset state of all units is needed before the hidden gate's
+                             // product
 };
 
 extern template class StepKernel<float>;
@@ -112,20 +113,20 @@ extern template class StepKernel<double>;
 StatusOr<Tensor> PackStepWeights(const StepSpec& spec, const Tensor& r, int direction,
                                  WeightCache& weights);
 
-// A float32 step bound to its weights: what runs a cellular batch.
+// A float32 step bound to its weights: runs cellular batches.
 class RecurrentStep {
  public:
-  // R [gates·hidden, hidden] is packed once per `weights` cache; Rb [gates·hidden] and
-  // P [3·hidden] may be absent. The tensors are float32 and kept.
+  // R [gates·hidden, hidden] is packed once per `weights` cache; Rb [gates·hidden] and P [3·hidden]
+  // may be absent. The tensors are float32 and kept.
   static StatusOr<RecurrentStep> Create(const StepSpec& spec, const Tensor& r, const Tensor& rb,
                                         const Tensor& p, WeightCache& weights);
 
   const StepKernel<float>& kernel() const { return kernel_; }
   size_t ScratchBytes(int64_t rows, int width) const { return kernel_.ScratchBytes(rows, width); }
 
-  // Rows of xw [gates·hidden], h and c [hidden] into rows of h_next and c_next, which must not
-  // overlap them; c and c_next of LSTM alone. `backward` as in StepRows. `scratch` is
-  // ScratchBytes(rows, team.width()) bytes, 64-byte aligned. Thread-safe.
+  // Computes rows of h_next and c_next from rows of xw [gates·hidden], h and c [hidden]; the former
+  // must not overlap the latter. c and c_next only for LSTM. `backward` as in StepRows. `scratch`
+  // has ScratchBytes(rows, team.width()) bytes, 64-byte aligned. Thread-safe.
   void Step(int64_t rows, const float* const* xw, const float* const* h, const float* const* c,
             float* const* h_next, float* const* c_next, bool backward, Team& team,
             void* scratch) const;

@@ -1,11 +1,11 @@
-// chairlift::RecurrentStep: one time step of one direction of an LSTM, GRU or RNN whose input has
-// been projected; the body of a recurrent cell.
+// chairlift::RecurrentStep: one time step of one direction of an LSTM, GRU or RNN with projected
+// input; the body of a recurrent cell.
 //
 //   h', c' = RecurrentStep(xw [N, G·H], h [N, H], c [N, H], R [G·H, H], Rb [G·H], P [3·H]; cell, …)
 //
 // `cell` is "LSTM" (G = 4: i, o, f, c), "GRU" (3: z, r, h) or "RNN" (1). xw = x·Wᵀ + Wb. c, P and
-// c' are LSTM's alone, absent otherwise; Rb and P are optional. activations, activation_alpha,
-// activation_beta, clip, input_forget and linear_before_reset are ONNX's, for one direction.
+// c' exist only for LSTM; Rb and P are optional. activations, activation_alpha, activation_beta,
+// clip, input_forget and linear_before_reset are ONNX's, for one direction.
 #include <algorithm>
 
 #include "ops/multiply_adds.h"
@@ -36,7 +36,8 @@ class StepOperatorKernel final : public Kernel {
     return std::unique_ptr<Kernel>(std::move(kernel));
   }
 
-  // The step's own scratch, R packed where it is not constant, and an output that nobody reads.
+  // The step's own scratch memory, R packed if it is not constant, and an output that nothing
+  // reads.
   size_t scratch_bytes() const override {
     return step_bytes_ + packed_bytes_ + static_cast<size_t>(rows_ * hidden_) * sizeof(T);
   }
@@ -98,7 +99,7 @@ OperatorDef RecurrentStepOperator() {
   OperatorDef def;
   def.domain = "chairlift";
   def.name = "RecurrentStep";
-  def.min_inputs = 2;  // the shape rule asks for R, which comes after an optional input
+  def.min_inputs = 2;  // the shape rule requires R, which comes after an optional input
   def.max_inputs = 6;
   def.max_outputs = 2;
   def.input_types = {kFloatTypes};

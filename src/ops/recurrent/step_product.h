@@ -17,19 +17,19 @@ struct StepProduct {
   bool half = false;   // the last of them has kHalfPanel columns, and no more are written
   float* c = nullptr;  // rows c_stride apart
   int64_t c_stride = 0;
-  // Of at most kFewStepRows rows, panels may lie apart: so many floats from one to the next, in
-  // `packed` and in a row of c. 0: side by side.
+  // For at most kFewStepRows rows, panels may be apart: this many floats between them, in `packed`
+  // and in a row of c. 0: contiguous.
   int64_t panel_stride = 0;
   int64_t c_panel_stride = 0;
-  // Brought into the second-level cache meanwhile: the panels of the product after this one, or
-  // null, and whatever of 128 bytes each the caller reads next.
+  // Prefetched into the second-level cache meanwhile: the panels of the next product, or null, and
+  // places of 128 bytes each that the caller reads next.
   const float* next_packed = nullptr;
   const float* const* wanted = nullptr;
   int64_t num_wanted = 0;
 };
 void Compute(const StepProduct& product);
 
-// Rows up to which nothing is brought: the way of the weights from memory is the bound.
+// Up to this many rows nothing is prefetched: loading the weights from memory is the bottleneck.
 inline constexpr int64_t kFewStepRows = 8;
 
 }  // namespace chairlift

@@ -55,7 +55,7 @@ void Product(const StepProduct& x) {
   }
 }
 
-// False where so many rows are not few.
+// False if there are too many rows.
 bool FewRowsProduct(const StepProduct& x) {
   if constexpr (kFewRows > 0) {
     if (x.rows > kFewRows) return false;

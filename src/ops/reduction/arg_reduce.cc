@@ -1,6 +1,6 @@
-// ArgMax and ArgMin: where along an axis the extremum is; Hardmax: 1 there and 0 elsewhere.
+// ArgMax and ArgMin: the index of the extremum along an axis; Hardmax: 1 there and 0 elsewhere.
 //
-// NaN is the extremum where there is one.
+// NaN counts as the extremum.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -23,8 +23,8 @@ AxisSplit SplitAt(const Shape& shape, int axis) {
   return {shape.NumElements(0, axis), shape[axis], shape.NumElements(axis + 1, shape.rank())};
 }
 
-// Whether the extremum so far, `best`, gives way to a later v; of equals, NaN among them, the
-// first stays, or the last comes.
+// Whether v, which comes later, replaces the extremum so far, `best`. For ties, including NaN, the
+// first stays or the last replaces it.
 template <bool kMax, bool kLast, typename T>
 bool GivesWay(T best, T v) {
   if constexpr (kLast) {
@@ -34,7 +34,7 @@ bool GivesWay(T best, T v) {
   }
 }
 
-// The place of the extremum of n elements `stride` apart; of equals the first, or the last.
+// The index of the extremum of n elements `stride` apart; for ties the first, or the last.
 template <typename T, bool kMax, bool kLast>
 int64_t ArgExtremum(const T* x, int64_t n, int64_t stride) {
   int64_t best = 0;
@@ -71,7 +71,7 @@ Status InferArg(InferContext& context) {
   return absl::OkStatus();
 }
 
-// The extremum of n neighbouring floats, then where it is.
+// The extremum of n adjacent floats, then its index.
 template <bool kMax>
 int64_t ArgExtremumOfRow(const float* x, int64_t n, bool last) {
   const auto value =
@@ -86,7 +86,7 @@ int64_t ArgExtremumOfRow(const float* x, int64_t n, bool last) {
   return std::find_if(x, x + n, is) - x;
 }
 
-// Columns [first, last) of [n, inner], neighbours side by side.
+// Columns [first, last) of [n, inner], adjacent ones together.
 template <typename T, bool kMax, bool kLast>
 void ArgOfColumns(const T* x, int64_t n, int64_t inner, int64_t first, int64_t last, int64_t* out) {
   constexpr int64_t kColumns = 128;

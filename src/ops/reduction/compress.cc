@@ -1,5 +1,5 @@
-// Compress: the slices along an axis (or the elements of the flattened input) whose condition
-// holds.
+// Compress: the slices along an axis (or the elements of the flattened input) whose condition is
+// true.
 #include <cstring>
 #include <vector>
 

@@ -1,5 +1,5 @@
 // CumSum and CumProd: running sums and products along an axis given as a scalar input, optionally
-// exclusive or from the end.
+// exclusive or starting at the end.
 #include <type_traits>
 #include <utility>
 

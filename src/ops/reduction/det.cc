@@ -22,7 +22,7 @@ Status InferDet(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Destroys the n × n matrix a.
+// Overwrites the n × n matrix a.
 double Determinant(double* a, int64_t n) {
   double det = 1;
   for (int64_t k = 0; k < n; ++k) {

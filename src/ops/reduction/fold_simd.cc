@@ -18,7 +18,7 @@ namespace chairlift {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Each fold: Step(acc, x) over elements; Merge(acc, acc) of two accumulators; a start.
+// Each fold: Step(acc, x) over elements; Merge(acc, acc) of two accumulators; a start value.
 struct SumFold {
   static constexpr float kStart = 0.0f;
   static HWY_INLINE FloatVec Step(FloatTag, FloatVec acc, FloatVec x, FloatVec) {
@@ -126,7 +126,7 @@ void FoldColumns(const float* x, int64_t rows, int64_t stride, int64_t cols, con
   for (int64_t begin = 0; begin < rows; begin += kStretch) {
     const int64_t end = std::min(rows, begin + kStretch);
     int64_t c = 0;
-    // Four vectors abreast, so that their chains overlap.
+    // Four vectors in parallel, so that their dependency chains overlap.
     for (; c + 4 * lanes <= cols; c += 4 * lanes) {
       const auto shift_at = [&](int64_t k) HWY_ATTR {
         return kShift ? hn::LoadU(d, shift + c + k * lanes) : hn::Zero(d);

@@ -1,7 +1,7 @@
 // Vectorised folds of float32 rows and columns.
 //
-// Sums are taken in float over stretches of at most 8,192 elements (rows) or 128 rows (columns) and
-// in double across them. Maxima and minima are NaN where an element is.
+// Sums are computed in float over parts of at most 8,192 elements (rows) or 128 rows (columns) and
+// in double across them. Maxima and minima are NaN if an element is.
 #ifndef CHAIRLIFT_OPS_REDUCTION_FOLD_SIMD_H_
 #define CHAIRLIFT_OPS_REDUCTION_FOLD_SIMD_H_
 
@@ -25,7 +25,7 @@ struct FoldFns {
   // The fold of x[0..n), n > 0.
   double (*row)(const float* x, int64_t n, float shift);
   // Folds x[r * stride + c] over r into accumulators[c], for c < cols <= kFoldColumns. `shift` has
-  // cols elements; null where the fold takes no shift.
+  // cols elements; null if the fold has no shift.
   void (*columns)(const float* x, int64_t rows, int64_t stride, int64_t cols, const float* shift,
                   double* accumulators);
   double start;  // of an accumulator

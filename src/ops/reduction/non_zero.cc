@@ -1,4 +1,4 @@
-// NonZero: the indices of the elements that are not 0, one column an element, in memory order.
+// NonZero: the indices of the elements that are not 0, one column per element, in memory order.
 #include <vector>
 
 #include "ops/reduction/reduction.h"

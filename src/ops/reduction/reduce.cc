@@ -2,8 +2,8 @@
 // ReduceLogSumExp, ReduceSumSquare.
 //
 // Over no axes (noop_with_empty_axes) each element is folded alone: its square, its absolute value.
-// Over nothing: sums are 0, products 1, maxima and minima the lowest and highest value of the type,
-// means NaN (0 for integers). Integer sums and products wrap around.
+// Over no elements: sums are 0, products 1, maxima and minima the lowest and highest value of the
+// type, means NaN (0 for integers). Integer sums and products wrap around.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,11 +21,11 @@
 namespace chairlift {
 namespace {
 
-// Each operator: an accumulator for elements of type T, and the result from it.
+// For each operator: an accumulator for elements of type T, and the result from it.
 template <typename T>
 using Wide = std::conditional_t<std::is_floating_point_v<T>, double,
                                 std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
-// Sums of integers wrap as unsigned ones do.
+// Sums of integers wrap like unsigned ones.
 template <typename T>
 using SumOf = std::conditional_t<std::is_floating_point_v<T>, double, uint64_t>;
 
@@ -45,8 +45,8 @@ struct Sum {
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(acc); }
 };
-// Of float32 from the first element on: values may be large beside how they differ, and what sums
-// of theirs lose is what a normalisation made of means looks for.
+// For float32, sums are relative to the first element: values may be large compared with their
+// differences, and a normalisation built from means needs those differences.
 struct Mean : Sum {
   static constexpr FloatFold kFold = FloatFold::kSumFrom;
   template <typename T>
@@ -140,7 +140,7 @@ struct Min {
   };
   static float FinishFloat(double acc, int64_t) { return static_cast<float>(acc); }
 };
-// Σ exp(x − max) and max, rescaled when a larger one comes.
+// Σ exp(x − max) and max, rescaled when a larger element comes.
 struct LogSumExpState {
   double max = -std::numeric_limits<double>::infinity();
   double sum = 0;
@@ -169,14 +169,14 @@ struct LogSumExp {
   };
 };
 
-// Work is split into units: one output where the innermost run is folded, else up to kFoldColumns
-// neighbouring outputs.
+// Work is divided into units: one output if the innermost run is folded, else up to kFoldColumns
+// adjacent outputs.
 int64_t Units(const ReducePlan& plan) {
   if (plan.inner_folded) return plan.outer;
   return plan.outer * ((plan.inner + kFoldColumns - 1) / kFoldColumns);
 }
 
-// A unit of columns: where it reads and writes.
+// A unit of columns: the addresses it reads and writes.
 struct Columns {
   int64_t in, out, count;
 };
@@ -242,7 +242,8 @@ void FoldUnit(const ReducePlan& plan, const FoldFns& fold, const float* x, int64
   });
 }
 
-// What the mean of elements that begin with x is summed from. x may be too large for differences.
+// The value that the mean of elements starting with x is summed relative to. x may be too large for
+// differences.
 float MeanFrom(float x) {
   constexpr float kMost = 1e30f;
   return std::abs(x) <= kMost ? x : 0.0f;
@@ -252,7 +253,7 @@ template <typename Op>
 void RunFloatUnits(const ReducePlan& plan, const void* in, void* out, int64_t first, int64_t last) {
   const FoldFns fold = FindFold(Op::kFold);
   const FoldFns max = FindFold(FloatFold::kMax);
-  // One run of all that is folded, outputs in the order of the runs: the usual case.
+  // One run of folded elements, with outputs in the order of the runs: the common case.
   if constexpr (!std::is_same_v<Op, LogSumExp>) {
     if (plan.inner_folded && plan.folded_dims.empty() && plan.kept_dims.size() <= 1) {
       const float* x = static_cast<const float*>(in);
@@ -335,7 +336,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileReduce(const CompileContext& context) {
   const int64_t num_axes = has_axes ? context.inputs[1].size() : 0;
   CHAIRLIFT_ASSIGN_OR_RETURN(UnitsFn run, FindUnits<Op>(input.dtype));
   if (has_axes && context.constant(1) == nullptr) {
-    // Axes that a node computes: the plan waits for them.
+    // Axes computed by a node: the plan is made at run time.
     return MakeKernel([run, num_axes, shape = input.shape,
                        attributes = context.attributes](const KernelArgs& args) {
       const std::span<const int64_t> values(static_cast<const int64_t*>(args.inputs[1]),

@@ -30,7 +30,7 @@ Status InferReduce(InferContext& context) {
     if (context.dtype(1) != DType::kInt64) return InvalidArgument("axes must be int64");
     values = context.known_elements(1);
     if (!values) {
-      // Which axes it folds shows at run time.
+      // The folded axes are known only at run time.
       if (keep) context.set_output(0, context.dtype(0), SymbolicShape::OfRank(shape.rank()));
       return absl::OkStatus();
     }
@@ -56,7 +56,7 @@ ReducePlan MakeReducePlan(const Shape& input, std::span<const int> axes) {
   for (int a : axes) folded[a] = true;
   ReducePlan plan;
   bool has_inner = false;
-  bool last_folded = false;  // of the run last extended
+  bool last_folded = false;  // of the last extended run
   bool in_inner = false;     // whether that run is the innermost
   int64_t stride = 1;
   for (int i = input.rank() - 1; i >= 0; --i) {

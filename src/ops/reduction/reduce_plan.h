@@ -1,4 +1,4 @@
-// Which axes a reduction folds, and the loop nest over what it keeps and what it folds.
+// The axes that a reduction folds, and the loop nest over kept and folded axes.
 #ifndef CHAIRLIFT_OPS_REDUCTION_REDUCE_PLAN_H_
 #define CHAIRLIFT_OPS_REDUCTION_REDUCE_PLAN_H_
 
@@ -17,26 +17,26 @@ namespace chairlift {
 // noop_with_empty_axes.
 Status InferReduce(InferContext& context);
 
-// The axes to fold, in [0, rank), from what input 1 holds (nullopt: it is absent).
+// The axes to fold, in [0, rank), from the contents of input 1 (nullopt: it is absent).
 StatusOr<std::vector<int>> ReduceAxes(const Attributes& attributes,
                                       std::optional<std::span<const int64_t>> axes, int rank);
 
-// Neighbouring dimensions of one kind are collapsed and dimensions of 1 dropped; the innermost run
-// stands apart, as it is the one that vector code walks. Strides are in elements of the input.
+// Adjacent dimensions of one kind are merged and dimensions of 1 dropped. The innermost run is
+// separate, because vector code loops over it. Strides are in elements of the input.
 struct ReducePlan {
   using Vector = absl::InlinedVector<int64_t, 4>;
   Vector kept_dims, kept_strides;
   Vector folded_dims, folded_strides;
-  int64_t inner = 1;         // elements of the innermost run
+  int64_t inner = 1;         // elements in the innermost run
   bool inner_folded = true;  // whether that run is folded
   int64_t outer = 1;         // product of kept_dims
-  int64_t fold_count = 1;    // input elements to one output element, the inner run's included
+  int64_t fold_count = 1;    // input elements per output element, including the inner run's
   int64_t size = 1;          // output elements
 
-  // Where the k-th of `outer` groups of outputs starts in the input.
+  // The start in the input of the k-th of `outer` groups of outputs.
   int64_t OuterOffset(int64_t k) const;
-  // Calls body(offset, rows, stride) for all places that are folded into one output, relative to
-  // OuterOffset(): each call stands for `rows` places, `stride` elements apart.
+  // Calls body(offset, rows, stride) for all positions that are folded into one output, relative to
+  // OuterOffset(). Each call stands for `rows` positions, `stride` elements apart.
   void ForEachFolded(
       absl::FunctionRef<void(int64_t offset, int64_t rows, int64_t stride)> body) const;
 };

@@ -1,4 +1,4 @@
-// The reductions and their kin.
+// The reductions and related operators.
 #include "ops/register.h"
 
 #include "ops/reduction/reduction.h"

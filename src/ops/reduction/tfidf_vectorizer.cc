@@ -1,8 +1,9 @@
-// TfIdfVectorizer: how often each n-gram of a given pool occurs in a sequence of integers, as it is
-// or weighted.
+// TfIdfVectorizer: how often each n-gram of a given pool occurs in a sequence of integers,
+// optionally weighted.
 //
-// Weights go by output column, as in the standard's own reference and in ONNX Runtime; its text has
-// them go by n-gram, which is the same wherever the n-grams have their columns in order.
+// Weights are indexed by output column, as in the standard's reference implementation and in ONNX
+// Runtime. The standard's text indexes them by n-gram, which is the same if the n-grams have their
+// columns in order.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -29,12 +30,12 @@ struct Lexicographic {
 struct Pool {
   int64_t shortest = 1, longest = 1, skips = 0;
   int64_t columns = 0;
-  bool counts = true;          // else 1 where there is any
-  std::vector<float> weights;  // by column; empty: none
+  bool counts = true;          // false: 1 if there is any
+  std::vector<float> weights;  // by column; empty: no weights
   std::map<std::vector<int64_t>, int64_t, Lexicographic> column;
 };
 
-// The n-grams of one length lie one after the other from counts[length − 1] on, in order of length.
+// The n-grams of one length are consecutive, from counts[length − 1] on, in order of length.
 Status ReadGrams(const Attributes& a, Pool& pool) {
   const std::vector<int64_t> items = a.Ints("pool_int64s");
   const std::vector<int64_t> starts = a.Ints("ngram_counts");
@@ -111,7 +112,7 @@ void Row(const Pool& pool, const T* x, int64_t n, float* out) {
            at += skip + 1) {
         gram.push_back(x[at]);
         const auto length = static_cast<int64_t>(gram.size());
-        // One item skips nothing: it counts once.
+        // With one item nothing can be skipped: it counts once.
         if (length < pool.shortest || (length == 1 && skip > 0)) continue;
         const auto found = pool.column.find(std::span<const int64_t>(gram.data(), gram.size()));
         if (found != pool.column.end()) out[found->second] += 1.0f;

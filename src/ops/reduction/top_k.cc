@@ -1,7 +1,6 @@
-// TopK: the k largest (or smallest) elements along an axis, and where they were.
+// TopK: the k largest (or smallest) elements along an axis, and their indices.
 //
-// Of equals the one at the lower index comes first. NaN counts as larger than any number. Results
-// are sorted whether asked to be or not.
+// Ties are in order of index. NaN counts as larger than any number. Results are always sorted.
 #include <algorithm>
 #include <numeric>
 #include <utility>

@@ -1,5 +1,5 @@
-// Unique: the distinct slices along an axis (or elements of the flattened input), where each was
-// first met, where each input slice went, and how often each occurs.
+// Unique: the distinct slices along an axis (or elements of the flattened input), the first
+// occurrence of each, the index for each input slice, and the number of occurrences.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -28,7 +28,7 @@ Status InferUnique(InferContext& context) {
   return absl::OkStatus();
 }
 
-// NaN after every number; all NaN alike.
+// NaN comes after every number; all NaN are equal.
 template <typename T>
 int Compare(T a, T b) {
   if (a < b) return -1;
@@ -57,7 +57,7 @@ std::vector<Tensor> UniqueOf(const T* x, const Slices& s, DType dtype, Shape sha
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return compare(a, b) < 0; });
-  // Groups of equals; the first of a group is the one first met.
+  // Groups of equal slices; `first` is the first occurrence.
   std::vector<int64_t> first, group_of(s.n), counts;
   for (int64_t k = 0; k < s.n; ++k) {
     if (k == 0 || compare(order[k - 1], order[k]) != 0) {

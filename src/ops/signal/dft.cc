@@ -98,8 +98,8 @@ struct Plan {
   int64_t in_parts = 1;  // 1 real, 2 complex
 };
 
-// The line's spectrum or signal as `length` complex numbers, cut or filled with zeros. For the
-// inverse, real and imaginary parts are swapped, which turns the forward transform into it.
+// The line's spectrum or signal as `length` complex numbers, truncated or padded with zeros. For
+// the inverse, real and imaginary parts are swapped, which turns the forward transform into it.
 template <typename T>
 void LoadLine(const Plan& plan, int64_t length, const T* in, Complex* line) {
   const int64_t step = plan.inner * plan.in_parts;
@@ -112,7 +112,7 @@ void LoadLine(const Plan& plan, int64_t length, const T* in, Complex* line) {
   }
   std::fill(line + n, line + length, Complex{});
   if (!plan.options.to_real()) return;
-  // The other side is the conjugate; what has no other side is real. Parts are swapped here.
+  // The other side is the conjugate; an entry without another side is real. Parts are swapped here.
   line[0].re = 0;
   if (length % 2 == 0) line[length / 2].re = 0;
   for (int64_t i = 1; 2 * i < length; ++i) line[length - i] = {-line[i].re, line[i].im};

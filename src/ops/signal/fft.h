@@ -13,16 +13,15 @@ struct Complex {
   double im = 0;
 };
 
-// out[k] = Σ_n in[n] × exp(−2πi·k·n / length). O(length × log length) for every length: mixed
-// radix where all prime factors are small, Bluestein's convolution where not. Immutable and
-// thread-safe.
+// out[k] = Σ_n in[n] × exp(−2πi·k·n / length). O(length × log length) for every length: mixed radix
+// if all prime factors are small, otherwise Bluestein's convolution. Immutable and thread-safe.
 class Fft {
  public:
   // 1 ≤ length ≤ kLongest.
   explicit Fft(int64_t length);
 
   int64_t length() const { return length_; }
-  // Elements of scratch that Run() needs.
+  // Elements of scratch memory that Run() needs.
   int64_t scratch_size() const { return convolution_ == nullptr ? 0 : 2 * convolution_->length(); }
   // `in`, `out` and `scratch` must not overlap.
   void Run(const Complex* in, Complex* out, Complex* scratch) const;
@@ -36,7 +35,8 @@ class Fft {
   int64_t length_;
   std::vector<int64_t> radices_;      // their product is the length
   std::vector<Complex> twiddles_;     // exp(−2πi·j / length)
-  std::unique_ptr<Fft> convolution_;  // Bluestein: of a power of two of at least 2·length − 1
+  std::unique_ptr<Fft> convolution_;  // Bluestein: the transform of a power of two of at least
+                                      // 2·length − 1
   std::vector<Complex> chirp_;        // exp(−πi·j² / length)
   std::vector<Complex> filter_;       // the transform of the chirp's conjugate
 };

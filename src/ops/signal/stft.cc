@@ -37,7 +37,7 @@ int64_t Frames(int64_t signal, int64_t length, int64_t step) {
 Status InferStft(InferContext& context) {
   const SymbolicShape& in = context.shape(0);
   const bool onesided = context.attributes().Int("onesided", 1) != 0;
-  // A signal without a dimension of parts is real.
+  // A signal without a dimension for the parts is real.
   if (in.has_rank() && in.rank() != 3 && in.rank() != 2) {
     return InvalidArgument("signal must have rank 3, not {}", in.ToString());
   }
@@ -91,8 +91,8 @@ struct StftPlan {
 };
 
 // Real frames are transformed in pairs, one as the real part and one as the imaginary part of a
-// complex frame: with Z its transform and Z' the conjugate of Z at −k, they are (Z + Z') / 2 and
-// (Z − Z') / 2i.
+// complex frame. With Z its transform and Z' the conjugate of Z at −k, their transforms are (Z +
+// Z') / 2 and (Z − Z') / 2i.
 template <typename T>
 void RealPair(const StftPlan& plan, const Fft& fft, const T* window, const T* first,
               const T* second, Complex* scratch, T* out_first, T* out_second) {
