@@ -1,4 +1,4 @@
-// Costs of batches by rows and length that follow what is measured while the model serves.
+// Costs of batches by rows and length, updated with measurements while the model serves.
 #ifndef CHAIRLIFT_ENGINE_COSTS_LEARN_H_
 #define CHAIRLIFT_ENGINE_COSTS_LEARN_H_
 
@@ -10,11 +10,11 @@
 
 namespace chairlift {
 
-// Not thread-safe: for one that schedules, under the lock under which it schedules.
+// Not thread-safe: for use by one scheduler, under the lock that it schedules under.
 class LearntCosts {
  public:
-  // The samples of the next type, as LengthCosts takes them. `key`: under which they are kept;
-  // absent: never.
+  // Adds the samples of the next type, as LengthCosts does. `key`: the key they are saved under;
+  // absent: not saved.
   Status AddType(const CostSamples& samples, std::optional<CostTable::Key> key);
 
   const LengthCosts& costs() const { return costs_; }
@@ -23,13 +23,13 @@ class LearntCosts {
   }
   // A batch took `measured`.
   void Learn(CellType type, int32_t rows, int32_t length, Duration measured);
-  // Has the next load find what was learnt.
+  // Saves what was learnt for the next load.
   Status Keep() const;
 
  private:
   LengthCosts costs_;
   std::vector<std::optional<CostTable::Key>> keys_;  // by type
-  bool learnt_ = false;                              // since they were added
+  bool learnt_ = false;                              // since the types were added
 };
 
 }  // namespace chairlift

@@ -19,22 +19,22 @@ namespace chairlift {
 namespace {
 
 constexpr int kMaxRounds = 200;
-// What takes longer, a loop of many iterations perhaps, is not timed.
+// Runs that take longer, for example loops of many iterations, are not timed.
 constexpr Duration kLongestRun = std::chrono::seconds(10);
-// Of a budget without a bound: it can be added to a time of day.
+// For a budget without a bound: small enough to be added to a time point.
 constexpr Duration kNoEnd = std::chrono::hours(24 * 365);
-// To find which sizes are worth their while.
+// Finds out which sizes are worthwhile.
 constexpr TimingEffort kFirstLook = {.rounds = 2};
-// Of what takes longer, one round says as much.
+// For runs that take longer, one round is enough.
 constexpr Duration kSlow = std::chrono::milliseconds(20);
 constexpr TimingEffort kFirstLookAtSlow = {.rounds = 1};
 constexpr TimingEffort kSecondLook = {.rounds = 10};
-// More rows that make the machine faster by less than this make it no faster,
+// More rows count as faster only if they improve throughput by more than this,
 constexpr double kFaster = 1.03;
-// and where so many sizes in a row do not, larger ones are not tried.
+// and after this many consecutive sizes without improvement, larger ones are not tried.
 constexpr int kNotFaster = 3;
 
-// Of this thread: what other programs take of its core does not count.
+// CPU time of this thread: time that other programs take on its core does not count.
 Duration ThreadTime() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -60,13 +60,13 @@ std::vector<std::optional<Duration>> TimeRuns(std::span<const TimedRun> runs, in
   const auto succeeds = [&runs](size_t i, int worker, WorkerMemory& memory) {
     return CatchOutOfMemory([&] { return runs[i](worker, memory); }).ok();
   };
-  // Runs begin in time, and end not much later.
+  // Runs start in time, and do not end much later.
   const Duration left = std::clamp<Duration>(until - clock.Now(), Duration(0), kNoEnd);
   const RunDeadline deadline(left + kLongestRun);
   WorkerMemory memory;
   memory.stop = deadline.stop();
   std::vector<std::vector<Duration>> times(runs.size());
-  std::vector<size_t> good;  // that do not fail; the plans are made here
+  std::vector<size_t> good;  // those that do not fail; their plans are made here
   for (size_t i = 0; i < runs.size(); ++i) {
     if (succeeds(i, 0, memory)) good.push_back(i);
   }
@@ -114,18 +114,18 @@ std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& opt
   const TimePoint half = until - options.budget / 2;
   const std::function<void()> tick = ProgressUntil(until, options.progress);
   struct State {
-    double best = 0;  // rows a nanosecond
+    double best = 0;  // rows per nanosecond
     int not_faster = 0;
     bool done = false;
   };
   struct Point {
     size_t program;
-    size_t index;  // of its costs
+    size_t index;  // index of its costs
   };
   std::vector<State> states(programs);
   std::vector<CostSamples> costs(programs);
   std::vector<TimedRun> runs;
-  std::vector<Point> points;  // of runs
+  std::vector<Point> points;  // of the runs
   for (int rows = options.min_rows; rows <= options.max_rows; rows *= 2) {
     Duration last{0};
     bool any = false;
@@ -134,7 +134,7 @@ std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& opt
       any = true;
       if (!costs[i].empty()) last += costs[i].back().cost;
     }
-    // They take up to twice as long as half the rows did, and run once before they are timed.
+    // These take up to twice as long as half the rows did, and run once before they are timed.
     const TimingEffort& effort = last > kSlow ? kFirstLookAtSlow : kFirstLook;
     if (!any || Clock::Steady().Now() + 2 * (effort.rounds + 1) * last > half) break;
     const size_t before = runs.size();
@@ -167,8 +167,9 @@ std::vector<CostSamples> MeasureCosts(size_t programs, const MeasureOptions& opt
     runs.resize(before);
     std::move(good.begin(), good.end(), std::back_inserter(runs));
   }
-  // Again, all sizes in turns: how they compare must not depend on how busy others kept the machine
-  // at the time of each. Nor do the workers then keep step, reading the same weights at once.
+  // Times all sizes again, in turns: their comparison must not depend on the load from other
+  // programs during each one. Taking turns also keeps the workers from reading the same weights in
+  // step.
   Duration round{0};
   for (const CostSamples& of_program : costs) {
     for (const auto& point : of_program) round += point.cost;
@@ -198,7 +199,7 @@ CostSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& sam
   Duration last{0};
   for (const auto& [rows, length] :
        SizesToMeasure(sampling.max_rows, sampling.max_length, sampling.max_places)) {
-    // The next takes up to twice as long as the last, and runs twice at least.
+    // The next size takes up to twice as long as the last, and runs at least twice.
     if (clock.Now() + 4 * last > until) break;
     const TimedRun run = make(rows, length);
     if (!run) continue;
@@ -212,7 +213,7 @@ CostSamples FindLengthCosts(const CostTable::Key& key, const LengthSampling& sam
 }
 
 bool OnIdlePool(int workers, absl::FunctionRef<void(Team& team)> body) {
-  std::promise<void> done;  // outlives the worker that may still be within set_value()
+  std::promise<void> done;  // outlives the worker, which may still be in set_value()
   WorkerPoolOptions options;
   options.workers = workers;
   auto pool = WorkerPool::Create(options);

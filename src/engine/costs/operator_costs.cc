@@ -17,7 +17,7 @@ namespace {
 constexpr double kOfTheBestRate = 0.95;
 constexpr TimingEffort kEffort = {.rounds = 3, .each = std::chrono::milliseconds(50)};
 
-// The least that each node of a graph took, of several runs.
+// The minimum time of each node of a graph over several runs.
 class LeastOfNodes final : public NodeTimer {
  public:
   explicit LeastOfNodes(const Graph& graph) : graph_(graph), least_(graph.nodes.size()) {}
@@ -30,7 +30,7 @@ class LeastOfNodes final : public NodeTimer {
     const Duration took = std::max(end - start, Duration(1));
     least = least == Duration(0) ? took : std::min(least, took);
   }
-  // 0 of nodes that did not run.
+  // 0 for nodes that did not run.
   const std::vector<Duration>& least() const { return least_; }
 
  private:
@@ -46,7 +46,7 @@ CostTable::Key KeyOf(const Executable& executable, const OperatorProfiling& prof
   return CostTableKeyOf(text, profiling.workers);
 }
 
-// By node; the table's lengths are nodes.
+// By node; in the table, lengths are node numbers.
 std::vector<CostByRows> Kept(const CostTable::Key& key, size_t nodes, int max_rows) {
   std::vector<CostByRows> costs(nodes);
   const auto table = CostTable::Load(CostTablePath(key));
@@ -71,7 +71,7 @@ void Keep(const CostTable::Key& key, std::span<const CostByRows> costs) {
   WarnNotKept(table.Save(CostTablePath(key)));
 }
 
-// Whether a batch of these inputs fits.
+// Whether a batch of these inputs fits in memory.
 bool Fits(Executable& executable, std::span<const Tensor> inputs, size_t max_bytes) {
   std::vector<Shape> shapes;
   for (const Tensor& input : inputs) shapes.push_back(input.shape());
@@ -79,7 +79,8 @@ bool Fits(Executable& executable, std::span<const Tensor> inputs, size_t max_byt
   return plan.ok() && plan->arena_bytes <= max_bytes;
 }
 
-// The nodes of one batch, into `costs`. How long all of it took; absent where it does not run.
+// Adds the nodes of one batch to `costs`. Returns the time of the whole batch; absent if it does
+// not run.
 std::optional<Duration> TimeBatch(Executable& executable, int rows,
                                   const std::vector<Tensor>& inputs, int workers, TimePoint until,
                                   const std::function<void()>& tick,
@@ -145,7 +146,7 @@ StatusOr<std::vector<CostByRows>> FindOperatorCosts(
   const std::function<void()> tick = ProgressUntil(until, profiling.progress);
   Duration last{0};
   for (int rows = 1; rows <= profiling.max_rows; rows *= 2) {
-    // It takes up to twice as long as half the rows did, once more than it is timed.
+    // It takes up to twice as long as half the rows did, and runs once more than it is timed.
     if (rows > 1) {
       if (Clock::Steady().Now() + 2 * (kEffort.rounds + 1) * last > until) break;
       CHAIRLIFT_ASSIGN_OR_RETURN(inputs, make(rows));

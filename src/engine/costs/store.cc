@@ -12,8 +12,8 @@
 namespace chairlift {
 namespace {
 
-// What is beyond these was not measured here: batches of that size are never tried, nor as many
-// sizes. LengthCosts takes memory for each number of rows at each length.
+// Limits for plausible measurements: larger batches, or more sizes, are never tried here.
+// LengthCosts needs memory for each number of rows at each length.
 constexpr int64_t kMostSize = int64_t{1} << 24;
 constexpr size_t kMostPoints = size_t{1} << 16;
 

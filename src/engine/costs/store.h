@@ -1,4 +1,4 @@
-// Costs of batches by rows and length, kept on disk between loads (runtime/cost_table.h).
+// Costs of batches by rows and length, saved on disk between loads (runtime/cost_table.h).
 #ifndef CHAIRLIFT_ENGINE_COSTS_STORE_H_
 #define CHAIRLIFT_ENGINE_COSTS_STORE_H_
 
@@ -11,18 +11,17 @@
 
 namespace chairlift {
 
-// In order of rows, then length (0 where rows have none); empty where they are not known.
+// Sorted by rows, then length (0 if rows have none); empty if unknown.
 using CostSamples = std::vector<LengthCosts::Sample>;
 
-// Appends what a graph's costs depend on: its operators and shapes, not its weights, so that models
-// share costs whatever their weights.
+// Appends what a graph's costs depend on: its operators and shapes. Weights are not included, so
+// models that differ only in weights share costs.
 void DescribeForCosts(const Graph& graph, std::string& text);
 
-// Empty where there are none, or damaged ones, or those of another machine or build, or ones that
-// cannot have been measured here.
+// Empty if there are none, or if they are damaged, from another machine or build, or implausible.
 CostSamples KeptCosts(const CostTable::Key& key);
 Status KeepCosts(const CostTable::Key& key, const CostSamples& samples);
-// Logs, once in a process, that costs could not be kept: the next load measures them again.
+// Logs once per process that costs could not be saved: the next load measures them again.
 void WarnNotKept(const Status& kept);
 
 }  // namespace chairlift
