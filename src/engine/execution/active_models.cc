@@ -7,7 +7,7 @@
 namespace chairlift {
 namespace {
 
-// The charge of a model that no worker asks.
+// The charge of a model that workers do not ask for tasks.
 constexpr Duration kNeverAsked = Duration::max();
 
 }  // namespace
@@ -87,7 +87,7 @@ void ActiveModels::WakeBy(Model& model, TimePoint wake) {
   Arm(wake);
 }
 
-// A timer that is set too early looks, finds nothing, and sets itself right.
+// A timer that fires too early finds nothing due and sets itself again.
 void ActiveModels::Arm(TimePoint wake) {
   if (armed_ && *armed_ <= wake) return;
   armed_ = wake;

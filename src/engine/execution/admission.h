@@ -1,5 +1,5 @@
-// What an accepted request will ask of other models, counted in their queues until it arrives
-// there.
+// Counts the future requests of an accepted request to other models in their queues until they
+// arrive.
 #ifndef CHAIRLIFT_ENGINE_EXECUTION_ADMISSION_H_
 #define CHAIRLIFT_ENGINE_EXECUTION_ADMISSION_H_
 
@@ -13,8 +13,8 @@
 
 namespace chairlift {
 
-// Of a request to a model whose steps are other models' requests. It is held by all of these, and
-// what has not arrived when the last of them goes never comes. Thread-safe.
+// For a request to a model whose steps are requests to other models. All of these requests hold it.
+// Requests that have not arrived when the last holder releases it never come. Thread-safe.
 class Admission {
  public:
   explicit Admission(const FairShare::Client& caller) : caller_(caller) {}
@@ -22,9 +22,9 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // That many requests will come to the model. Before anybody else has this.
+  // `times` requests will come to the model. Call it before sharing this object.
   void Expect(std::shared_ptr<Model> model, int64_t times);
-  // One has come.
+  // One of them has arrived.
   void Arrived(const Model& model);
 
   const FairShare::Client& caller() const { return caller_; }

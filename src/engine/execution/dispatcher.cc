@@ -14,16 +14,16 @@
 namespace chairlift {
 namespace {
 
-// One may be taken by a plugin that is slow.
+// A slow plugin may occupy one.
 constexpr int kUnfoldThreads = 2;
-// How long memory must have been of no use before it is handed back.
+// Memory that was unused for this long is released.
 constexpr Duration kReleaseEach = std::chrono::seconds(5);
 
 }  // namespace
 
 Dispatcher::Dispatcher(WorkerPool& pool, const DispatcherOptions& options)
     : pool_(pool), options_(options), models_(pool.size()), unfold_threads_(kUnfoldThreads) {
-  // As much as all tasks may have together, so that one answer that a task may make always fits.
+  // The budget of all tasks together, so that any answer that one task may produce fits.
   constexpr auto kMost = static_cast<size_t>(std::numeric_limits<int64_t>::max());
   const size_t share = std::min(options.max_task_bytes, kMost / static_cast<size_t>(pool.size()));
   const auto answers = std::make_shared<ByteBudget>(static_cast<int64_t>(share) * pool.size());
@@ -65,9 +65,10 @@ void Dispatcher::Cancel(RequestId number) {
         if (actions.left.empty()) return;
       }
     }
-    // Delivered by the timer's thread: the caller may hold locks that the callback takes. What may
-    // follow (a client's next request becomes free to start) is done there too.
-    (void)GiveToTimer(actions, *model);  // it has ended once every request has been answered
+    // Delivered on the timer's thread, because the caller may hold locks that the callback takes.
+    // What follows (a client's next request may start) is done there too.
+    (void)GiveToTimer(actions, *model);  // the timer ends only after all requests have been
+                                         // answered
     return;
   }
 }
@@ -111,7 +112,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
   ModelQueue& queue = model->queue();
   std::optional<Task> task = queue.scheduler().Next(worker, now);
   if (!task) {
-    // A user's policy that was asked just now may have said when it wants to be asked again.
+    // A user's policy that was just called may have requested another call.
     if (const auto wake = queue.scheduler().WakeAt(now)) models_.WakeBy(*model, *wake);
     return nullptr;
   }
@@ -270,7 +271,7 @@ void Dispatcher::End(Request* request, TimePoint now, Actions& actions) {
 }
 
 void Dispatcher::AnswerEarly(Request& request, TimePoint now, Actions& actions) {
-  // Inputs that are merely borrowed may be gone once the callback has run.
+  // Borrowed inputs may be gone once the callback has run.
   const auto owned = [](const Tensor& input) { return input.owner() != nullptr; };
   const std::vector<Tensor>& inputs = request.graph->request().inputs;
   if (!std::all_of(inputs.begin(), inputs.end(), owned)) return;
@@ -357,7 +358,7 @@ void Dispatcher::TimerMain() {
 
 void Dispatcher::ReleaseIdleMemory() {
   for (int worker = 0; worker < pool_.size(); ++worker) {
-    // One that is at work needs its memory.
+    // A busy worker needs its memory.
     (void)pool_.RunHere(worker, [this](int idle) { memory_[idle]->ReleaseIdle(); });
   }
   BufferPool::Default().ReleaseIdle();

@@ -1,4 +1,4 @@
-// How requests come in: admission, preparation, arrival at their scheduler.
+// How requests enter: admission, preparation, arrival at their scheduler.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -14,11 +14,11 @@ namespace {
 
 constexpr CellType kNoType = ~CellType{0};
 
-// Nodes from which on a request's graph is made ready before the lock is taken: it takes up to
-// 0.1 µs a node, in which nobody else would get an answer.
+// From this many nodes on, a request's graph is prepared before the lock is taken: it takes up to
+// 0.1 µs per node, during which no other request would be answered.
 constexpr int32_t kLargeGraph = 1024;
 
-// What a request counts in its caller's share where its cost is not known.
+// The charge of a request to its caller's share if its cost is unknown.
 constexpr Duration kLeastCharge = std::chrono::microseconds(1);
 
 double Milliseconds(Duration time) {
@@ -31,7 +31,7 @@ Status Dispatcher::Admit(Request& request, int64_t rows) {
   Model& model = *request.model;
   const std::vector<ExpectedCalls> calls = model.program().CallsOf(rows);
   ModelsToWaitFor models;
-  // A request to a model that generates joins those under way; it does not wait until they end.
+  // A request to a model that generates joins the running ones; it does not wait until they end.
   const auto add = [&](Model& one) {
     const bool known = std::find(models.begin(), models.end(), &one) != models.end();
     if (!known && !one.program().JoinsOthers()) models.push_back(&one);
@@ -53,7 +53,7 @@ Status Dispatcher::Admit(Request& request, int64_t rows) {
 }
 
 Status Dispatcher::Place(const Request& request) {
-  // What is part of an accepted request is accepted.
+  // Parts of an accepted request are always accepted.
   if (!request.inside) CHAIRLIFT_RETURN_IF_ERROR(PlaceInQueue(request));
   CHAIRLIFT_RETURN_IF_ERROR(AdmitDeadline(request));
   switch (models_.Enter(request.model, options_.max_requests, request.inside)) {
@@ -74,7 +74,7 @@ Status Dispatcher::PlaceInQueue(const Request& request) {
   const int limit = request.model->metadata().config.max_queue_size;
   ModelQueue& queue = request.model->queue();
   const int waiting = queue.scheduler().waiting() + queue.unfolding;
-  const int64_t allowed = [&] {  // shares of places are as those of time
+  const int64_t allowed = [&] {  // places are shared in the same way as time
     const std::lock_guard<std::mutex> lock(queue.shares_mutex);
     return queue.shares.Allowed(request.caller, Duration(waiting), Duration(limit), request.arrival)
         .count();
@@ -96,7 +96,7 @@ Duration Dispatcher::MaxWait(const Model& model) const {
 }
 
 Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const {
-  // Where something that computes is idle, nothing waits, and what runs there is nobody's wait.
+  // If a worker is idle, nothing waits, and running tasks delay no request.
   const auto left_of = [](const ModelQueue& queue, bool idle) {
     return idle ? queue.ToCome() : queue.Backlog();
   };
@@ -111,7 +111,7 @@ Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const
     }
   }
   if (own == Duration(0)) return elsewhere;
-  const Duration longest = own * (models_.size() + 1) / pool_.size();  // whatever others have
+  const Duration longest = own * (models_.size() + 1) / pool_.size();  // whatever other models have
   if (elsewhere + longest <= least) return elsewhere + longest;
   const bool idle = models_.AnyIdle();
   std::vector<Duration> work = {Duration(0)};
@@ -195,7 +195,7 @@ void Dispatcher::SetDeadline(Request& request) {
   const int64_t fallback = request.model->metadata().config.default_timeout_us;
   if (!request.timeout && fallback > 0) request.timeout = std::chrono::microseconds(fallback);
   if (!request.timeout) return;
-  // Past a year is never; so far ahead, the sum below might overflow.
+  // More than a year counts as never; larger values might overflow the sum below.
   constexpr std::chrono::microseconds kNever = std::chrono::hours(24 * 365);
   if (*request.timeout >= kNever) return;
   request.deadline = request.arrival + std::max(*request.timeout, std::chrono::microseconds(0));
@@ -268,7 +268,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
   }
   const std::shared_ptr<Model> model = request->model;
   const uint64_t client = request->reply.client;
-  // A client's answers are delivered in order: with its own, others' may be.
+  // A client's answers are delivered in order, so another request's callback might run here too.
   const bool runs_here = caller_waits && client == 0 && model->queue().lanes.tasks == 0;
   const RequestId number = next_number_++;
   Actions actions;
@@ -320,7 +320,7 @@ RequestId Dispatcher::SubmitToUnfold(const std::shared_ptr<Request>& request, Un
       request->unfolding = true;
       ++model->queue().unfolding;
       Accept(request, number);
-      // Under the lock: before Stop() sees to it that nothing is left.
+      // Under the lock: before Stop() makes sure that nothing is left.
       unfold_threads_.Add(model.get(), [this, request, unfold = std::move(unfold)]() mutable {
         RunUnfold(request, unfold);
       });

@@ -1,4 +1,4 @@
-// How tasks run, and what becomes of their requests.
+// How tasks run, and how their requests continue.
 #include <algorithm>
 #include <utility>
 
@@ -11,17 +11,16 @@
 namespace chairlift {
 namespace {
 
-// A task expected to take less is run by its own worker alone: waking others, and having them watch
-// for parts, takes longer than they would save and takes their cores from whoever is to read the
-// answer.
+// A task expected to take less runs on its own worker only. Waking others and letting them poll for
+// parts takes longer than it saves, and takes cores from the threads that read the answer.
 constexpr Duration kWorthATeam = std::chrono::microseconds(50);
 
-// The least for a task that follows another on its worker without a pause, and for every step of
-// one: the others still watch.
+// The minimum for a task that follows another on its worker without a pause, and for every step of
+// such a task: the others still poll.
 constexpr Duration kWorthATeamInAChain = std::chrono::microseconds(5);
 
-// How long a thread that waits for its answer runs tasks itself: meanwhile it does not ask whether
-// it was interrupted. To hand over what takes longer costs next to nothing of that.
+// How long a thread that waits for its answer runs tasks itself, without checking for interruption.
+// The cost of handing over longer tasks is small in comparison.
 constexpr Duration kOnCallersThread = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -30,7 +29,7 @@ void Dispatcher::Record(const Batch& batch) {
   if (!trace_.on()) return;
   const Model& model = *batch.model;
   Task task = batch.task;
-  task.rows = batch.result.rows;  // of requests: the scheduler may have counted tokens, or room
+  task.rows = batch.result.rows;  // rows of requests: the scheduler may have counted tokens or room
   trace_.Record({.model = model.metadata().name,
                  .cell = model.program().CellName(batch.cell),
                  .task = std::move(task),
@@ -42,7 +41,8 @@ void Dispatcher::Record(const Batch& batch) {
 }
 
 bool Dispatcher::WorthSharing(const Batch& batch, Duration worth_a_team) const {
-  // Where somebody waits nobody will be idle, and a job cut into parts takes some % longer.
+  // If requests wait, no worker will be idle, and a job divided into parts takes a few percent
+  // longer.
   const bool long_enough =
       batch.charged >= worth_a_team && batch.charged / batch.task.steps() >= kWorthATeamInAChain;
   return long_enough && (batch.task.by_team || waiting_.load() == 0);
@@ -96,7 +96,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::RunTask(const std::shared_ptr<Bat
     batch->helped = lease.helped();
   }
   if (!batch->half_done) {
-    const std::lock_guard<std::mutex> lock(late_mutex_);  // before FinishLateTask() counts it down
+    const std::lock_guard<std::mutex> lock(late_mutex_);  // before FinishLateTask() decrements it
     if (!batch->half_done.exchange(true)) {
       ++late_;
       return nullptr;
@@ -128,8 +128,8 @@ void Dispatcher::RunInLane(const std::shared_ptr<Batch>& batch) {
     FinishLateTask(std::move(own->self));
   });
   if (!batch->half_done.exchange(true)) return;
-  // It has completed. Whoever called may hold locks that callbacks take, and what follows may begin
-  // more tasks that complete at once.
+  // It has completed. The caller may hold locks that callbacks take, and what follows may start
+  // more tasks that complete immediately.
   Actions actions;
   actions.completed.push_back(std::move(batch->self));
   if (!GiveToTimer(actions, *batch->model)) FinishLateTask(std::move(actions.completed[0]));
@@ -187,7 +187,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
   Perform(std::move(ended));
   if (batch.model->queue().lanes.tasks > 0) return nullptr;
   std::shared_ptr<Batch> own = FindBatch(batch.run->worker);
-  bool more = own != nullptr;  // perhaps: for others, of what has become ready
+  bool more = own != nullptr;  // possibly more work, for other workers
   while (more) {
     const std::optional<ActiveModels::Search> idle = models_.TakeIdle();
     std::shared_ptr<Batch> next = idle ? FindBatch(idle->worker) : nullptr;
@@ -200,10 +200,10 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FinishTask(Batch& batch) {
 void Dispatcher::FinishLateTask(std::shared_ptr<Batch> batch) {
   const MemoryReserve::Use use;
   if (std::shared_ptr<Batch> next = FinishTask(*batch)) Start(std::move(next));
-  // Its requests and their model go before whoever waits lets go of theirs: the last to do so
-  // destroys them, which this thread may be part of.
+  // Releases its requests and their model before waiting callers release theirs: the last owner
+  // destroys them, and must not be this thread, which the model may own.
   batch = nullptr;
-  // The last that is done here: whoever waits may destroy the dispatcher.
+  // Must be last: a waiting thread may destroy the dispatcher.
   const std::lock_guard<std::mutex> lock(late_mutex_);
   if (--late_ == 0) none_late_.notify_all();
 }
@@ -229,7 +229,7 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
     request.widest = std::max(request.widest, batch.result.rows);
     if (node.status.ok() || !request.leaving.ok()) continue;
     Abandon(request, std::move(node.status), actions);
-    queue.scheduler().Cancel(request.number, now);  // it is in flight: it stays
+    queue.scheduler().Cancel(request.number, now);  // it is running, so it stays
   }
   // All nodes first: a request may grow at several.
   std::vector<GrownNode> nodes;
@@ -257,11 +257,11 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
 void Dispatcher::Learn(const Batch& batch) const {
   ModelQueue& queue = batch.model->queue();
   const Duration compute = batch.time();
-  if (batch.ride.stop) return;  // what did not run to its end says nothing of costs
+  if (batch.ride.stop) return;  // an incomplete run tells nothing about costs
   int64_t units = 0;
   for (const TaskNode& node : batch.nodes) units += node.units;
   queue.Learn(batch.task, batch.helped, compute);
-  // Help that comes by itself comes while nobody waits: it says nothing of a queue.
+  // Idle workers help only when nothing waits, so this says nothing about a queue.
   if (!batch.helped) queue.queue_time().Learn(batch.task.type, units, compute);
   if (batch.helped && batch.task.by_team) {
     queue.queue_time().Learn(batch.task.type, units, compute * pool_.size());

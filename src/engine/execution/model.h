@@ -15,25 +15,25 @@ namespace chairlift {
 
 class Model {
  public:
-  // `metadata` has its name and version, and what chose the program; the rest follows from the
-  // program. Its plan names the policy that schedules it.
+  // `metadata` has its name, its version and the choice of program; the rest comes from the
+  // program. Its plan names the scheduling policy.
   static StatusOr<std::shared_ptr<Model>> Create(ModelMetadata metadata,
                                                  std::unique_ptr<Program> program);
 
-  // Keeps what was learnt of its costs for the next load.
+  // Saves its learnt costs for the next load.
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  // `versions` is left empty: the repository knows.
+  // `versions` is empty: the repository has them.
   const ModelMetadata& metadata() const { return metadata_; }
   Program& program() const { return *program_; }
-  // Null where the model keeps no state between requests.
+  // Null if the model keeps no state between requests.
   const std::shared_ptr<Sequences>& sequences() const { return sequences_; }
   StatisticsRecorder& statistics() { return statistics_; }
-  // Null where answers are not kept.
+  // Null if answers are not cached.
   const std::shared_ptr<ResponseCache>& response_cache() const { return response_cache_; }
-  // The dispatcher's, which alone touches it.
+  // Used only by the dispatcher.
   ModelQueue& queue() { return queue_; }
 
  private:

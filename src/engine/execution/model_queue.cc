@@ -7,11 +7,11 @@
 namespace chairlift {
 namespace {
 
-// Longer than anybody waits, and sums of it over all models still are times.
+// Longer than any request waits, but small enough that sums over all models do not overflow.
 constexpr Duration kLongest = std::chrono::hours(24);
 
-// What a request that is to come counts before any has come whose cost was known: so much that a
-// burst to a model that nobody has asked does not fill its queue far beyond its bound.
+// What an expected request counts before any request with a known cost has come: enough that a
+// burst to an unused model does not fill its queue far beyond its bound.
 constexpr Duration kUnknown = std::chrono::milliseconds(100);
 
 }  // namespace

@@ -25,7 +25,7 @@ namespace chairlift {
 struct Request;
 using RequestId = uint64_t;  // as in chairlift/engine.h
 
-// Of each model the dispatcher's, under its mutex(), but for what says otherwise.
+// The dispatcher's part of each model. Used under mutex() unless stated otherwise.
 class ModelQueue {
  public:
   // `program` must outlive it.
@@ -39,51 +39,52 @@ class ModelQueue {
   QueueTime& queue_time() { return queue_time_; }
   const QueueTime& queue_time() const { return queue_time_; }
 
-  // Types of nodes: a cell's nodes of equal keys share one, which requests hold while they are in
-  // the engine. The first type of each cell is the cell's own number.
+  // Types of nodes: a cell's nodes with equal keys have the same type, which requests hold while
+  // they are in the engine. The first type of each cell is the cell's own number.
   CellType HoldType(int cell, std::span<const int64_t> key);
   void ReleaseType(CellType type);
   int cell(CellType type) const { return types_[type].cell; }
 
-  // What a task is expected to take: as its program says or, where that does not know, as others of
-  // its type did.
+  // The expected time of a task: from the program or, if that does not know, from other tasks of
+  // its type.
   Duration ExpectedCost(const Task& task) const;
-  // Has the queue's time know what units of a type cost, as far as the program does.
+  // Gives the queue time the cost of a type's units, if the program knows it.
   void ExpectUnits(CellType type);
-  // What a task took; `helped`: more than one worker ran it.
+  // Learns from a task's time; `helped`: more than one worker ran it.
   void Learn(const Task& task, bool helped, Duration cost);
 
-  // Unfolding, waiting or running.
+  // Requests that are being unfolded, wait or run.
   absl::flat_hash_map<RequestId, std::shared_ptr<Request>> requests;
-  std::set<std::pair<TimePoint, RequestId>> deadlines;  // of those not answered
-  int waiting = 0;  // of them, as counted in the total of all models
-  // Of a program whose tasks run elsewhere (Program::lanes): those without a task.
+  std::set<std::pair<TimePoint, RequestId>> deadlines;  // of unanswered requests
+  int waiting = 0;  // waiting requests, as counted in the total of all models
+  // For a program with lanes (Program::lanes): those without a task.
   std::vector<WorkerId> free_lanes;
   const TaskLanes lanes;
-  // Changed under mutex(), read by anybody: requests that unfold; what its requests have left to
-  // compute; what one brings on average (QueueTime).
+  // Changed under mutex(), read without it: requests being unfolded; remaining work of its
+  // requests; average work of a request (QueueTime).
   std::atomic<int> unfolding{0};
   std::atomic<Duration> work{Duration(0)};
   std::atomic<Duration> typical{Duration(0)};
-  std::atomic<int> begun{0};  // tasks in lanes
-  // Requests of accepted ones that have not come yet (Admission); changed and read by anybody.
+  std::atomic<int> begun{0};  // tasks running in lanes
+  // Expected requests that have not arrived (Admission). No lock needed.
   std::atomic<int64_t> coming{0};
-  // What was accepted and has not come yet; all that was accepted and is not computed. By anybody.
+  // Work that is expected but has not arrived; all accepted work that is not computed. No lock
+  // needed.
   Duration ToCome() const;
   Duration Backlog() const;
 
-  // Clients' shares of it. A lock of its own, inside which no other is taken.
+  // Clients' shares of the queue. A separate lock; no other is taken inside it.
   std::mutex shares_mutex;
   FairShare shares;
 
-  // ActiveModels', under its lock.
+  // Used by ActiveModels, under its lock.
   struct Share {
-    int requests = 0;                     // the model is active while it has some
-    Duration used{0};                     // compute time charged so far
-    uint64_t number = 0;                  // tells active models apart
-    std::optional<TimePoint> wake = {};   // when it is to be looked at
-    uint64_t changes = 0;                 // after which a worker may get a task
-    std::vector<uint64_t> asked_in_vain;  // by worker: `changes` when it got none
+    int requests = 0;                     // the model is active while this is not 0
+    Duration used{0};                     // charged compute time so far
+    uint64_t number = 0;                  // unique among active models
+    std::optional<TimePoint> wake = {};   // when it must be looked at
+    uint64_t changes = 0;                 // number of changes after which a worker may get a task
+    std::vector<uint64_t> asked_in_vain;  // by worker: `changes` when it last got none
   };
   Share share;
 
@@ -93,7 +94,7 @@ class ModelQueue {
     int cell = 0;
     Key key;
     int holders = 0;
-    Duration mean_cost{0};  // of a task, the latest weighing most
+    Duration mean_cost{0};  // of a task; a running mean that favours recent tasks
   };
 
   AdaptiveMutex mutex_;
@@ -102,7 +103,7 @@ class ModelQueue {
   QueueTime queue_time_;
   std::vector<Type> types_;
   absl::flat_hash_map<std::pair<int, Key>, CellType> by_key_;
-  // By cell: a policy keeps what it knows of a type.
+  // By cell, for reuse: a policy keeps what it knows about a type.
   absl::flat_hash_map<int, std::vector<CellType>> free_;
 };
 

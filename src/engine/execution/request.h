@@ -24,49 +24,52 @@
 
 namespace chairlift {
 
-// A task that runs, as the requests that ride in it see it.
+// A running task as its requests see it.
 struct Ride {
   int wanted = 0;        // nodes of requests that have not left; under the model's lock
-  StopFlag stop{false};  // set once that is 0
+  StopFlag stop{false};  // set when `wanted` reaches 0
 };
 
 struct Request {
-  RequestId number = 0;  // what Cancel() takes
-  std::string id;        // the caller's, echoed
+  RequestId number = 0;  // for Cancel()
+  std::string id;        // the caller's, returned in the response
   std::shared_ptr<Model> model;
-  std::optional<std::chrono::microseconds> timeout;  // as asked for
+  std::optional<std::chrono::microseconds> timeout;  // as requested
   TimePoint arrival;
   std::optional<TimePoint> deadline;
   Reply reply;
-  bool inside = false;  // part of a request that was accepted before (ModelCalls)
+  bool inside = false;  // part of an accepted request (ModelCalls)
   uint64_t turn = 0;    // CellGraph::turn
   FairShare::Client caller;
-  // What it, and what it is part of, asks of other models. Null where that is nothing, or unknown.
+  // The requests that it, and the request that it is part of, will make to other models. Null if
+  // none or unknown.
   std::shared_ptr<Admission> admission;
 
-  // What it was unfolded into; null until it has been.
+  // Its graph; null until it has been unfolded.
   std::unique_ptr<RequestGraph> graph;
 
-  // The dispatcher's, under the model's lock.
+  // Used by the dispatcher, under the model's lock.
   std::vector<CellType> types;   // held while it is in the engine
-  std::vector<CellType> closed;  // by cell: of its nodes with an empty key
-  absl::flat_hash_map<std::pair<int, absl::InlinedVector<int64_t, 8>>, CellType> open;  // others'
-  bool unfolding = false;          // another thread has `graph` and `types`
-  std::optional<TimePoint> start;  // of its first task
-  bool ran = false;                // some task of it has ended
-  int widest = 0;                  // rows of the largest batch it rode in
+  std::vector<CellType> closed;  // by cell: the type of nodes with an empty key
+  absl::flat_hash_map<std::pair<int, absl::InlinedVector<int64_t, 8>>, CellType> open;  // types of
+                                                                                        // other
+                                                                                        // nodes
+  bool unfolding = false;          // another thread uses `graph` and `types`
+  std::optional<TimePoint> start;  // when its first task started
+  bool ran = false;                // one of its tasks has ended
+  int widest = 0;                  // rows of its largest batch
   StatisticsRecorder::Times times;
-  Status leaving;  // why it leaves unanswered, once it is known to
-  // The same for its client, sharing nothing with it: ThreadSanitizer does not see how Abseil's
-  // library counts.
+  Status leaving;  // the reason, once it must leave without an answer
+  // A copy for its client that shares nothing: ThreadSanitizer does not see the reference counting
+  // inside Abseil's library.
   Status Leaving() const { return {leaving.code(), leaving.message()}; }
-  QueueTime::Share share;               // of the queue's time
-  bool answered = false;                // though nodes of it may still run
-  absl::InlinedVector<Ride*, 2> rides;  // of each node in flight, until it is known to leave
+  QueueTime::Share share;               // its part of the queue time
+  bool answered = false;                // nodes of it may still run
+  absl::InlinedVector<Ride*, 2> rides;  // one per running node, until the request must leave
 };
 
 bool IsLate(const Request& request, TimePoint now);
-// Why a request leaves that is late while nodes of it run.
+// The status of a request whose deadline passes while its nodes run.
 Status LateStatus();
 
 }  // namespace chairlift

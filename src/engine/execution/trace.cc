@@ -13,12 +13,12 @@
 namespace chairlift {
 namespace {
 
-// A JSON string; names come from files and may hold any bytes.
+// A JSON string; names come from files and may have any bytes.
 std::string Quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// About what a profile of that key takes, once as such and once in the map that finds it.
+// The approximate size of a profile with that key: itself and its entry in the map.
 size_t BytesOf(const std::string& key, const NodeProfile& what) {
   constexpr size_t kMapEntry = 80;
   return sizeof(NodeProfile) + kMapEntry + 2 * key.size() + what.refused.size();
@@ -102,7 +102,8 @@ void TraceRecorder::Append(const Slice& slice, const NodeRuns* nodes) {
   const size_t bytes = (events_.size() + 1) * sizeof(Event) +
                        (requests_.size() + distinct_.size()) * sizeof(BatchRequestId) +
                        (node_events_.size() + node_runs) * sizeof(NodeEvent) + profile_bytes_;
-  // The first one too many ends it: a timeline with holes would look like idle workers.
+  // The first event that does not fit ends the recording: gaps in a timeline would look like idle
+  // workers.
   if (dropped_ > 0 || bytes > max_bytes_ || (nodes != nullptr && !nodes->complete())) {
     ++dropped_;
     return;
@@ -130,7 +131,7 @@ void TraceRecorder::Append(const Slice& slice, const NodeRuns* nodes) {
 }
 
 void TraceRecorder::AppendNodes(const Slice& slice, const NodeRuns& nodes) {
-  std::vector<int32_t> numbers;  // in profiles_, by nodes.profiles()
+  std::vector<int32_t> numbers;  // indices into profiles_, by nodes.profiles()
   for (const NodeProfile& what : nodes.profiles()) {
     const auto [found, fresh] = profile_numbers_.try_emplace(
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}", slice.model, slice.cell, what.node, what.op,
@@ -152,7 +153,7 @@ void TraceRecorder::AppendNodes(const Slice& slice, const NodeRuns& nodes) {
 
 std::vector<NodeProfile> TraceRecorder::Profiles() const {
   std::vector<std::vector<int64_t>> times(profiles_.size());
-  std::vector<NodeEvent> open;  // of this task, not yet spanned by another
+  std::vector<NodeEvent> open;  // of this task, not yet enclosed by another event
   auto next = node_events_.begin();
   for (const Event& event : events_) {
     open.clear();
@@ -183,7 +184,7 @@ std::vector<NodeProfile> TraceRecorder::Profiles() const {
 }
 
 int TraceRecorder::TrackOf(const Event& event) {
-  constexpr int kLanesOfAModel = 1000;  // more than it has
+  constexpr int kLanesOfAModel = 1000;  // more than a model has
   return event.in_lane ? kLanesOfAModel * (event.name + 1) + event.worker : event.worker;
 }
 
@@ -217,7 +218,7 @@ Trace TraceRecorder::Stop(int workers) {
                    R"("args":{{"sort_index":{0}}}}})",
                    track, Quoted(name));
   }
-  std::vector<std::string> labels;  // what all events of a name share
+  std::vector<std::string> labels;  // shared by all events of a name
   for (const auto& [model, cell] : names_) {
     labels.push_back(fmt::format(R"("name":{},"cat":"{}","args":{{"model":{})",
                                  Quoted(cell.empty() ? model : cell),

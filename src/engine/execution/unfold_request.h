@@ -1,4 +1,4 @@
-// From what a caller sent to a request that can be scheduled.
+// Converts a caller's request to one that can be scheduled.
 #ifndef CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_REQUEST_H_
 #define CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_REQUEST_H_
 
@@ -12,21 +12,21 @@
 
 namespace chairlift {
 
-// What a caller sent, on its way into a Request.
+// A caller's request before it becomes a Request.
 struct Asked {
   InferRequest request;
   Sequences::MissingState state;
-  // Not null: the model's response cache may answer it. Where that has no answer, its key is put
-  // here, for the answer to be kept under.
+  // If not null, the model's response cache may answer it. If it cannot, its key is stored here, so
+  // that the answer is saved under it.
   std::shared_ptr<std::optional<ResponseCache::Key>> cache_key;
 };
 
-// Whether UnfoldRequest() may take longer than a caller of InferAsync() is kept, about a
+// Whether UnfoldRequest() may take longer than InferAsync() may block its caller, about a
 // millisecond.
 bool TakesLong(const Model& model, const Asked& asked);
 
-// Validates, asks the response cache, and unfolds: sets `request.graph`; its `model` and `reply`
-// must be set. Returns the answer where the cache has it; an error refuses the request.
+// Validates, looks up the response cache, and unfolds: sets `request.graph`; its `model` and
+// `reply` must be set. Returns the answer if the cache has it; an error refuses the request.
 // Thread-safe; may run a user's code.
 StatusOr<std::optional<InferResponse>> UnfoldRequest(Asked asked, Request& request);
 

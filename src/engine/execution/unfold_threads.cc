@@ -9,7 +9,7 @@ namespace chairlift {
 UnfoldThreads::UnfoldThreads(int threads) {
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Main(); });
-  } catch (...) {  // no thread or no memory: those that there are must not outlive this
+  } catch (...) {  // no thread or no memory: the threads already started must not outlive this
     Stop();
     throw;
   }
@@ -47,7 +47,7 @@ void UnfoldThreads::Main() {
     Job job = std::move(lanes_.at(lane).front());
     lock.unlock();
     job();
-    job = nullptr;  // with what it holds
+    job = nullptr;  // destroys what it holds
     lock.lock();
     std::deque<Job>& jobs = lanes_.at(lane);
     jobs.pop_front();

@@ -1,5 +1,5 @@
-// Threads on which requests are unfolded, where that would keep the caller of InferAsync() too
-// long: bytes to be read or hashed, thousands of cells to unfold into, a user's own unfold code.
+// Threads for unfolding requests if that would block the caller of InferAsync() for too long: many
+// bytes to read or hash, thousands of cells, or a user's own unfold code.
 #ifndef CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_THREADS_H_
 #define CHAIRLIFT_ENGINE_EXECUTION_UNFOLD_THREADS_H_
 
@@ -14,19 +14,18 @@
 
 namespace chairlift {
 
-// Thread-safe. Jobs of one lane (a model) run one at a time, in the order they were added; lanes
-// take turns, so that a slow one occupies one thread. Unbounded itself: whoever adds jobs bounds
-// them.
+// Thread-safe. Jobs of one lane (a model) run one at a time, in order; lanes take turns, so that a
+// slow one occupies one thread. Not bounded: the caller must bound the number of jobs.
 class UnfoldThreads {
  public:
   using Job = absl::AnyInvocable<void()>;
 
   explicit UnfoldThreads(int threads);
-  ~UnfoldThreads();  // as Stop()
+  ~UnfoldThreads();  // calls Stop()
   UnfoldThreads(const UnfoldThreads&) = delete;
   UnfoldThreads& operator=(const UnfoldThreads&) = delete;
 
-  // Not after Stop().
+  // Must not be called after Stop().
   void Add(const void* lane, Job job);
   // Returns when every job has run.
   void Stop();
@@ -38,7 +37,7 @@ class UnfoldThreads {
   std::condition_variable changed_;
   // Guarded by mutex_.
   absl::flat_hash_map<const void*, std::deque<Job>> lanes_;  // the first job of each may be running
-  std::deque<const void*> ready_;                            // lanes with no job running
+  std::deque<const void*> ready_;                            // lanes without a running job
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
