@@ -75,7 +75,7 @@ CellBatch::Cohort& CellBatch::CohortOf(const Cell& cell) {
 
 bool CellBatch::AddNext(CellRequest& request, uint64_t number, NodeId node, int32_t steps) {
   if (cohort_ == nullptr) return false;
-  // Most come in the order in which they were.
+  // Usually they come in the same order as before.
   const std::vector<Rider>& riders = cohort_->riders;
   size_t at = cohort_->cursor;
   size_t seen = 0;
@@ -182,7 +182,7 @@ void CellBatch::Pad(int32_t rows, bool all_steps) {
     const DType dtype = cell_->inputs()[i].dtype;
     widest = std::max(widest, shapes_[i].NumElements() * static_cast<int64_t>(DTypeSize(dtype)));
   }
-  // Readable past the end, as tensors are.
+  // Readable past the end, like tensors.
   padding_.resize(std::max(padding_.size(), static_cast<size_t>(widest) + kReadablePastTheEnd));
   const std::byte* row = padding_.data();
   if (!stream_->device().is_host()) {
@@ -314,7 +314,8 @@ Status CellBatch::RunSteps(std::span<Item> items, int64_t first_row, int64_t row
     }
     if (rows == 0) return absl::OkStatus();
     if (padded) rows = all;
-    // Rows that have ended stay where the batch narrows; padded, it would write over them.
+    // Rows that have ended stay in place when the batch narrows; with padding, it would overwrite
+    // them.
     const bool free = !all_are_read_ && (!padded || before.use_count() == 1);
     reuse = cell_->runs_into() && free ? std::move(before) : nullptr;
     before = std::move(outputs);

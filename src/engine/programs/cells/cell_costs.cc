@@ -17,7 +17,7 @@ namespace chairlift {
 namespace {
 
 constexpr int kMaxRows = 512;
-// How much the latest task says of what the next will take.
+// The weight of the latest task in the prediction of the next.
 constexpr double kStepLearningRate = 0.25;
 
 constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of inputs
@@ -70,7 +70,7 @@ int64_t BytesOfOneRow(const Cell& cell) {
   return bytes;
 }
 
-// Of cells whose rows are known.
+// For cells with known rows.
 std::vector<CellCosts> Measure(std::span<Cell* const> cells, int workers, Duration budget,
                                const TimingProgress& progress) {
   return MeasureCosts(
@@ -198,7 +198,7 @@ Duration StepCosts::Cost(CellType type, int32_t rows, int32_t /*length*/) const 
   if (!timed_[type].empty()) {
     return kTaskOverhead + Duration(static_cast<int64_t>(CostNsOfRows(timed_[type], rows)));
   }
-  // As of so many rows or somewhat more; else in proportion to fewer.
+  // Cost for this number of rows or slightly more; else in proportion to fewer.
   const Learnt& learnt = learnt_ns_[type];
   const size_t own = SizeOf(rows);
   size_t at = own;

@@ -17,7 +17,7 @@ constexpr NumberRange kCellBatchSizes{.unit = "rows", .least = 1, .most = 65536}
 constexpr NumberRange kPriorities{.least = -1'000'000, .most = 1'000'000};
 constexpr int64_t kMaxExtraLength = 1 << 20;
 
-// Whether `key` is `all` rather than `one`, which it is where it is absent.
+// Whether `key` is `all` rather than `one`; `one` if absent.
 bool AllRatherThan(const YamlValue& of, const char* key, const char* all, const char* one) {
   if (!of.Has(key)) return false;
   const YamlValue value = of.At(key);
@@ -51,7 +51,7 @@ std::vector<StateFeed> ReadStates(const YamlValue& value) {
   return states;
 }
 
-// `what` is read; `all` and `one` are the words for where.
+// `what` is the setting; `all` and `one` are the words for where an output is collected.
 std::vector<CollectedOutput> ReadOutputs(const YamlValue& value, const char* what, const char* all,
                                          const char* one) {
   std::vector<CollectedOutput> outputs;
@@ -150,7 +150,7 @@ TreeUnfold ReadTree(const YamlValue& value) {
   return tree;
 }
 
-// [batch, 3, ?]: names are dimensions that agree, ? is any.
+// [batch, 3, ?]: names are dimensions that must agree, ? is any.
 SymbolicSpec ReadSpec(const std::string& name, const YamlValue& value) {
   value.CheckKeys({"type", "shape"});
   SymbolicSpec spec{.name = name, .dtype = DType::kUndefined, .shape = {}};

@@ -1,4 +1,5 @@
-// A model made of cells, as `cells` and `unfold` of its model.yaml say (docs/concepts/cells.md).
+// A model made of cells, as described by `cells` and `unfold` of its model.yaml
+// (docs/concepts/cells.md).
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_MANIFEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_MANIFEST_H_
 
@@ -19,11 +20,11 @@ namespace chairlift {
 struct CellFile {
   std::string name;
   std::string file;        // in the version's folder
-  int max_batch_size = 0;  // rows in a task; 0: as the model's
+  int max_batch_size = 0;  // rows in a task; 0: the model's setting
   std::optional<int> priority = {};
 };
 
-// The names below are of a cell's inputs and outputs, but for `request` and `name`, which are of
+// The names below are those of a cell's inputs and outputs, except `request` and `name`, which are
 // the model's.
 struct TokensFeed {
   std::string input;
@@ -32,16 +33,17 @@ struct TokensFeed {
 struct StateFeed {
   std::string input;
   std::string output;
-  // What the first step reads: the model's input of that name (of a decoder: the encoder's output);
-  // empty: zeros.
+  // What the first step reads: the model's input of that name (for a decoder: the encoder's
+  // output); empty: zeros.
   std::string initial;
 };
 struct CollectedOutput {
   std::string name;
-  std::string output;  // of a tree: a state, where no head is meant
-  bool all = false;    // of every step or node, not only of the last step or the root
+  std::string output;  // for a tree: a state, unless a head is meant
+  bool all = false;    // of every step or node, instead of only the last step or the root
 };
-// A cell that reads what the last step, or every one, left (of a tree: the root, or every node).
+// A cell that reads the result of the last step, or of every step (for a tree: of the root, or of
+// every node).
 struct HeadCell {
   std::string cell;
   bool all = false;
@@ -49,7 +51,7 @@ struct HeadCell {
   std::vector<CollectedOutput> outputs;
 };
 
-// One cell over the tokens of a sequence, each step reading what the one before left.
+// One cell over the tokens of a sequence; each step reads the previous step's result.
 struct StepsUnfold {
   std::string cell;
   TokensFeed tokens;
@@ -57,11 +59,11 @@ struct StepsUnfold {
 };
 struct ChainUnfold {
   StepsUnfold steps;
-  std::string lengths;  // the model's input with each row's length; empty: all are full
+  std::string lengths;  // the model's input with each row's length; empty: all have full length
   std::vector<CollectedOutput> outputs;
   std::optional<HeadCell> head;
 };
-// An encoder, then a decoder that reads its own last token until it says `eos`.
+// An encoder, followed by a decoder that reads its own last token until it produces `eos`.
 struct Seq2SeqUnfold {
   StepsUnfold encoder;
   std::string lengths;
@@ -71,11 +73,12 @@ struct Seq2SeqUnfold {
   std::vector<StateFeed> states;
   int64_t go = 0;
   int64_t eos = 0;
-  int64_t extra_length = 0;  // an answer has at most so many tokens more than its request
+  int64_t extra_length = 0;  // the maximum number of tokens of an answer beyond the length of its
+                             // request
   std::string tokens_name;   // the model's outputs
   std::string lengths_name;
 };
-// A state that passes up a binary tree.
+// A state that is passed up a binary tree.
 struct TreeState {
   std::string name;
   std::string leaf;      // the leaf cell's output
@@ -105,15 +108,15 @@ struct CellManifest {
   std::variant<ChainUnfold, Seq2SeqUnfold, TreeUnfold, PluginUnfold> unfold;
 };
 
-// Reads `cells` and `unfold` of a model.yaml; nothing where it has neither.
+// Reads `cells` and `unfold` of a model.yaml; nothing if it has neither.
 StatusOr<std::optional<CellManifest>> ReadCellManifest(const YamlValue& settings);
 
-// Where the file `name` is in `folder`: NotFound if there is none, InvalidArgument if the name or a
-// folder on the way leads out of `folder`. The file itself may be a link to anywhere, as a cache of
-// models has it.
+// The path of file `name` in `folder`. NotFound if there is none; InvalidArgument if the name or a
+// folder on the way leads out of `folder`. The file itself may be a link to anywhere, as in a cache
+// of models.
 StatusOr<std::filesystem::path> PathInside(const std::filesystem::path& folder,
                                            const std::string& name);
-// The same for a file that must lie in the folder: InvalidArgument if it is a link that leads out.
+// The same for a file that must be in the folder: InvalidArgument if it is a link that leads out.
 StatusOr<std::filesystem::path> FileInside(const std::filesystem::path& folder,
                                            const std::string& name);
 

@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// Of every tensor: what vector loads want, and readable past the end.
+// For every tensor: alignment for vector loads, and readable past the end.
 size_t Room(const Tensor& tensor) {
   constexpr size_t kAlign = 64;
   return (tensor.byte_size() + kAlign - 1) / kAlign * kAlign + kAlign;
@@ -66,7 +66,7 @@ Status PlaceTensors(std::span<CellRequest* const> requests, Stream& stream) {
     }
     const std::lock_guard<std::mutex> own(of_request.request->mutex());
     of_request.request->Place(of_request.placed, there, copied, stream);
-    // Another task may have placed them: its copies are to be waited for.
+    // Another task may have placed them: wait for its copies.
     CHAIRLIFT_RETURN_IF_ERROR(of_request.request->WaitForPlaces(stream));
   }
   return absl::OkStatus();
@@ -87,7 +87,7 @@ Status ReturnAnswers(std::span<CellRequest* const> requests, Stream& stream) {
   if (all.empty()) return absl::OkStatus();
   Tensor host = Tensor::Allocate(DType::kUInt8, Bytes(bytes));
   CHAIRLIFT_ASSIGN_OR_RETURN(Tensor block, stream.NewTensor(DType::kUInt8, Bytes(bytes)));
-  std::map<size_t, std::vector<Stream::RowCopy>> copies;  // by bytes
+  std::map<size_t, std::vector<Stream::RowCopy>> copies;  // by row bytes
   auto* to = static_cast<std::byte*>(block.raw());
   for (const CellRequest::Delivered& delivered : all) {
     copies[delivered.there->byte_size()].push_back(

@@ -1,5 +1,5 @@
-// The way of requests' tensors to the device that their cells run on, and back: one copy for all
-// the requests of a task.
+// Moves requests' tensors to the device that their cells run on, and back: one copy for all
+// requests of a task.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_PLACES_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_PLACES_H_
 
@@ -9,12 +9,13 @@
 
 namespace chairlift {
 
-// For each request of a task, by node; a request may come more than once. Their mutexes are taken,
-// one at a time. On the CPU nothing is to be done.
+// Called for the requests of a task, by node; a request may occur more than once. Takes their
+// mutexes, one at a time. No-op on the CPU.
 //
-// Before the task: gives their tensors places. An error: none of those got any that had none.
+// Before the task: gives their tensors places. On an error, tensors without a place still have
+// none.
 Status PlaceTensors(std::span<CellRequest* const> requests, Stream& stream);
-// After it, of requests that are done: has their answers on the host.
+// After the task: copies the answers of completed requests to the host.
 Status ReturnAnswers(std::span<CellRequest* const> requests, Stream& stream);
 
 }  // namespace chairlift

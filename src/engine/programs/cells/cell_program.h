@@ -1,4 +1,4 @@
-// A model as cells: what can run, and how a request unfolds into it.
+// A model as cells: what can run, and how a request unfolds.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_PROGRAM_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_PROGRAM_H_
 
@@ -18,10 +18,10 @@ namespace chairlift {
 
 // Thread-safe once made.
 struct CellProgram {
-  std::vector<std::unique_ptr<Cell>> cells;  // what AddNode() numbers
+  std::vector<std::unique_ptr<Cell>> cells;  // in the numbering of AddNode()
   UnfolderFactory unfolder;
-  // By cell, for those whose steps may run one after the other in one task: for each input the
-  // output of the step before that it reads, or −1 where it reads none. Empty, or absent, for
+  // By cell, for cells whose steps may run one after the other in one task: for each input, the
+  // output of the previous step that it reads, or −1 if it reads none. Empty, or absent, for
   // others.
   std::vector<std::vector<int>> feeds;
   std::span<const int> FeedsOf(int cell) const {
@@ -29,8 +29,9 @@ struct CellProgram {
     return at < feeds.size() ? std::span<const int>(feeds[at]) : std::span<const int>();
   }
   std::shared_ptr<const SlicedModel> sliced;  // how it was cut, without graphs; null: it was not
-  std::vector<std::string> outputs;           // the model's, by name
-  bool users_unfolder = false;                // a plugin's: may take any time
+                                              // cut
+  std::vector<std::string> outputs;           // names of the model's outputs
+  bool users_unfolder = false;                // from a plugin: may take any time
 };
 
 // The cells of a model that was cut automatically.
@@ -43,9 +44,9 @@ struct ManifestProgram {
   std::vector<SymbolicSpec> outputs;
   std::vector<CellTypeOptions> types;  // by cell
 };
-// `folder` is a version's: the cells' files lie there, a plugin in the model's folder above it.
-// A manifest with a plugin is refused (kInvalidArgument) where `allow_plugins` is false: nothing
-// of the library is opened. `own`: ModelConfig::unfold.
+// `folder` is a version's: the cells' files are there, a plugin in the model's folder above it. If
+// `allow_plugins` is false, a manifest with a plugin is refused (kInvalidArgument) without opening
+// the library. `own`: ModelConfig::unfold.
 StatusOr<ManifestProgram> MakeCellProgram(const CellManifest& manifest,
                                           const std::filesystem::path& folder,
                                           const ExecutableOptions& options, bool allow_plugins,

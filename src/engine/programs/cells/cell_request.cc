@@ -26,7 +26,7 @@ CellRequest::CellRequest(std::shared_ptr<const CellProgram> program, ValidatedRe
       unfolder_(program_->unfolder()) {}
 
 void CellRequest::Reserve(int32_t runs) {
-  constexpr size_t kSources = 3, kDependencies = 2;  // of a step, mostly
+  constexpr size_t kSources = 3, kDependencies = 2;  // of a step, usually
   const auto count = static_cast<size_t>(runs);
   runs_.reserve(count);
   sources_.reserve(count * kSources);
@@ -70,7 +70,7 @@ StatusOr<std::vector<NamedTensor>> CellRequest::TakeOutputs() {
 Status CellRequest::Begin(std::span<const Tensor> inputs) {
   CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Unfold(inputs, *this));
   known_ = num_runs();
-  // As long as its memory is in the caches.
+  // Freed while its memory is still cached.
   if (watched_ == 0) unfolder_.reset();
   return Failure();
 }
@@ -318,7 +318,7 @@ Status CellRequest::CompleteParts(const Run& run, NodeId first, NodeId end) {
     const NodeId from = std::max(first, announced.node);
     const NodeId until = std::min(end, announced.node + announced.count);
     if (from >= until) continue;
-    // They lie one after the other, or backwards.
+    // They follow each other, forwards or backwards.
     AnswerPart part = announced.part;
     part.first += ((announced.stride < 0 ? until - 1 : from) - announced.node) * announced.stride;
     part.count *= until - from;

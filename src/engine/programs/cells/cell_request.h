@@ -1,16 +1,15 @@
-// One request as cells: its nodes, where they find their inputs, and what becomes of their outputs.
+// One request as cells: its nodes, where they find their inputs, and where their outputs go.
 //
-// A node's outputs are rows of the tensors that its task computed; they stay there, shared with the
+// A node's outputs are rows of the tensors that its task computed. They stay there, shared with the
 // task's other nodes, until the last node that reads them has run.
 //
-// Nodes that follow each other and differ only in which row of the same tensors they read are kept
-// as one run (CellGraph::Run), and so is what is delivered and announced of them: a chain takes the
-// memory of one node, however many steps it has.
+// Consecutive nodes that differ only in which row of the same tensors they read are stored as one
+// run (CellGraph::Run), and so are their deliveries and announcements. A chain takes the memory of
+// one node, however many steps it has.
 //
-// Cells of another device than the CPU read and write its memory alone: the tensors that the
-// unfolder brings are copied there before a node reads them (Place), what is delivered is collected
-// there, and answers are copied back when they are complete. What tasks computed, nodes read where
-// it lies.
+// Cells on another device than the CPU only access that device's memory. Tensors from the unfolder
+// are copied there before a node reads them (Place), delivered rows are collected there, and
+// answers are copied back when they are complete. Nodes read the results of tasks in place.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_CELL_REQUEST_H_
 
@@ -36,23 +35,23 @@ namespace chairlift {
 // What one task computed: for each output of its cell [rows, row…].
 using TaskOutputs = std::shared_ptr<const std::vector<Tensor>>;
 
-// Guarded by mutex(), which whoever calls a function holds, but for those that say otherwise and
-// while nobody else has the request yet. It may be held for as long as a user's unfolder takes:
+// Guarded by mutex(). Callers must hold it, except for functions that say otherwise, and while no
+// other thread has the request yet. It may be held for as long as a user's unfolder takes, so it is
 // never taken under other locks.
 class CellRequest final : public RequestGraph, public CellGraphBuilder {
  public:
-  // More nodes than this fail the request (kInvalidArgument): what a hostile length would cost in
-  // memory and time.
+  // More nodes than this fail the request (kInvalidArgument): a bound on memory and time for
+  // hostile lengths.
   static constexpr int32_t kMaxNodes = 1 << 18;
 
   explicit CellRequest(std::shared_ptr<const CellProgram> program, ValidatedRequest request = {});
 
   std::mutex& mutex() { return mutex_; }
 
-  // Expects to be unfolded into so many runs.
+  // Reserves memory for this many runs.
   void Reserve(int32_t runs);
 
-  // Collects parts of these outputs of the model. To be called before Begin().
+  // Collects parts of these outputs of the model. Call it before Begin().
   void CollectParts(std::span<const int> outputs);
 
   // Unfolds the inputs (in the model's order).
@@ -64,51 +63,51 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   GraphNode run(int32_t index) const override;
   bool done() const override { return left_ == 0; }
   void TakeParts(SendParts send) override;      // takes the mutex
-  std::vector<GrownNode> TakeGrown() override;  // takes no lock that a user's code holds
+  std::vector<GrownNode> TakeGrown() override;  // takes no lock that a user's code may hold
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
 
   int rows(NodeId node) const { return runs_[RunOf(node)].rows; }
-  // Whether any other node than its follower is to read what it leaves, or what those leave that
-  // follow it, `count` in all.
+  // Whether any node other than the follower reads the outputs of this node, or of its `count`
+  // followers.
   bool ReadByOthers(NodeId node, int32_t count) const;
 
-  // Where the cells are another device's than the CPU: what nodes may read there and deliver to is
-  // placed in its memory, for a task at a time, in one copy for all its requests (cell_places.h).
-  // To be called before each task, whose stream it is; may wait for another one's.
+  // For cells on another device: allocates device memory for what nodes read and deliver to, for
+  // one task at a time, in one copy for all its requests (cell_places.h). Called before each task
+  // with its stream; may wait for another task's.
   Status WaitForPlaces(const Stream& stream) const;
-  // The tensors that have no place yet.
+  // The tensors without a place.
   std::span<const Tensor> Unplaced() const;
   int num_placed() const { return static_cast<int>(there_.size()); }
-  // Those behind the first `placed` have these, once `copied` is done, which is of the stream.
-  // Where they have got places meanwhile, nothing changes.
+  // Sets the places of the tensors after the first `placed`; they are valid once `copied`, an event
+  // of the stream, is done. If they got places meanwhile, nothing changes.
   void Place(int placed, std::span<const Tensor> there, const std::shared_ptr<Event>& copied,
              const Stream& stream);
-  // The stream of the task that Complete() is called for: Output() copies through it.
+  // The stream of the task that Complete() is called for; Output() copies through it.
   void Use(Stream& stream) { stream_ = &stream; }
 
   // The shape of one row of an input.
   Shape RowShape(NodeId node, int input) const;
-  // Where the rows of an input begin; every node that it reads must have run. kInternal where they
-  // are not all there.
+  // The start of an input's rows; every node that it reads must have run. kInternal if some rows do
+  // not exist.
   Status Locate(NodeId node, int input, const std::byte** rows) const;
-  // The same of the `count` nodes that follow a node, each of one row: to *rows, rows[stride], ….
+  // The same for the `count` nodes that follow a node, each of one row: at *rows, rows[stride], ….
   Status LocateFollowing(NodeId node, int32_t count, int input, const std::byte** rows,
                          int64_t stride) const;
-  // Nodes alike: each is of one row; reads, besides what the one before left, rows that lie
-  // `strides` bytes further on, by input, and that are there; leaves what none but the next one
-  // reads; and has the same copies as the one before, each its stride further on. Returns the end
-  // of those from `node` on: `node` where it is none.
+  // Nodes are alike if each has one row and differs from the previous one by fixed distances. Its
+  // inputs other than the previous node's result are `strides` bytes further on, by input, and
+  // exist. Only the next node reads its result. Its copies are the previous node's, each advanced
+  // by its stride. Returns the end of the alike nodes from `node` on; `node` if there are none.
   NodeId AlikeFrom(NodeId node, std::span<int64_t> strides) const;
-  // Brings what Complete() reads into the caches. Without the mutex.
+  // Prefetches what Complete() reads. Called without the mutex.
   void Prefetch() const { chairlift::Prefetch(&mutex_, kCompleteBytes); }
-  // Likewise what CellBatch::Add() reads.
+  // Prefetches what CellBatch::Add() reads.
   void PrefetchSources() const {
     const auto* const begin = reinterpret_cast<const char*>(&mutex_);
     chairlift::Prefetch(begin, reinterpret_cast<const char*>(&answers_) - begin);
   }
 
-  // A copy to be made when a node has run, from rows of its task's output; or one after each of
-  // several steps, each to as many bytes further on.
+  // A copy to be made when a node has run, from rows of its task's output. For several steps: one
+  // copy after each, each at the same distance from the previous one.
   struct Copy {
     int32_t begin = 0;  // the first step
     int32_t end = 1;    // after the last
@@ -121,38 +120,37 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     RowTarget target;  // of the first step
     int64_t stride = 0;
   };
-  // Of a node and those that follow it, `steps` in all, none of which has run.
+  // For a node and its followers, `steps` in total, none of which has run.
   void AppendCopies(NodeId node, int32_t steps, std::vector<Copy>& copies) const;
-  // Where the cells are another device's, enqueues the way back to the host of what a task's copies
-  // deliver, if the answer is wanted in parts.
+  // For cells on another device: enqueues the copy to the host of what a task delivers, if the
+  // answer is requested in parts.
   Status ReturnParts(std::span<const Copy> copies, Stream& stream);
-  // What is to be copied back of a request that is done: by the first of its tasks that asks.
-  // Nothing where its parts were.
+  // What must be copied back for a completed request; given to the first of its tasks that asks.
+  // Empty if its parts were copied already.
   struct Delivered {
     const Tensor* there = nullptr;
     Tensor* host = nullptr;
   };
   std::vector<Delivered> ToReturn();
-  // Makes one of a step that it has: `outputs` are the task's, where the node's rows begin at
-  // `first_row`; move(from, to, bytes) is called for each piece. kInternal where the target has no
-  // such place.
+  // Makes one copy for a step: `outputs` are the task's, and the node's rows begin at `first_row`;
+  // move(from, to, bytes) is called for each piece. kInternal if the target has no such place.
   using Move = absl::FunctionRef<void(const std::byte* from, std::byte* to, int64_t bytes)>;
   static Status Make(const Copy& copy, int32_t step, const std::vector<Tensor>& outputs,
                      int64_t first_row, Move move);
 
-  // A node has run, and those that follow it, `steps` in all, and their copies are made.
-  // `outputs`: of the last steps, one at least; absent of steps that only their followers read.
+  // A node and its followers, `steps` in total, have run, and their copies have been made.
+  // `outputs`: of the last steps, at least one; absent for steps that only their followers read.
   // May run a user's code, and add nodes. An error fails the request.
   Status Complete(NodeId node, int32_t steps, std::span<const TaskOutputs> outputs,
                   int64_t first_row);
 
-  // Adds up to `count` nodes that go on as the last two did: the node before is what each follows,
-  // and its other sources, deliveries and announcements are as much further on again. As many calls
-  // of AddNode(), Deliver() and Announce() would do the same. Returns how many it added: 0 where
-  // the last two do not say.
+  // Adds up to `count` nodes that continue the pattern of the last two: each follows the previous
+  // one, and its other sources, deliveries and announcements advance by the same distances.
+  // Equivalent to that many calls of AddNode(), Deliver() and Announce(). Returns the number added:
+  // 0 if the last two have no pattern.
   int32_t Repeat(int32_t count);
 
-  // Of a request that is done, by the model's outputs; absent where none was set.
+  // For a completed request, by the model's outputs; absent if none was set.
   std::span<const Tensor> answers() const { return answers_; }
 
   // CellGraphBuilder.
@@ -171,22 +169,22 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   bool Wants(int output) const override { return parts_ != nullptr && parts_->wants(output); }
 
  private:
-  // Nodes [first, first + count). What is said of outputs is said of the last one's: those of the
-  // others are read by their followers only.
+  // Nodes [first, first + count). Information about outputs is for the last one: those of the
+  // others are only read by their followers.
   struct Run {
     int32_t cell = 0;
-    int32_t rows = 0;  // of each
+    int32_t rows = 0;  // of each node
     NodeId first = 0;
     int32_t count = 1;
     int32_t ran = 0;           // nodes
-    int32_t sources = 0;       // first of sources_
-    int32_t dependencies = 0;  // first of dependencies_; of the first node
+    int32_t sources = 0;       // start in sources_
+    int32_t dependencies = 0;  // start in dependencies_; for the first node
     int32_t num_dependencies = 0;
     int32_t open_dims = 0;   // end in open_dims_
-    int32_t last_copy = -1;  // of deliveries_
-    int32_t last_part = -1;  // of announced_
+    int32_t last_copy = -1;  // index into deliveries_
+    int32_t last_part = -1;  // index into announced_
     int32_t entries = 0;     // of these two
-    int32_t readers = 0;     // inputs of runs that have not read them
+    int32_t readers = 0;     // inputs of runs that have not read it yet
     NodeId follows = -1;
     NodeId follower = -1;
     bool watched = false;
@@ -197,39 +195,39 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
     NodeId last() const { return first + count - 1; }
     NodeId end() const { return first + count; }
   };
-  // Of a run's first node; of the others, for inputs that no step feeds, `stride` rows further on
+  // For a run's first node; for the others, inputs that no step feeds advance by `stride` rows
   // each.
   struct Source : RowSource {
     int64_t stride = 0;
   };
-  // Of nodes [node, node + count) of one run.
+  // For nodes [node, node + count) of one run.
   struct Delivery {
-    int32_t before = -1;  // the run's one before
+    int32_t before = -1;  // the run's previous one
     NodeId node = 0;
     int32_t count = 1;
     int32_t output = 0;
     int64_t row = 0;
     int64_t rows = 0;
-    RowTarget target;    // of the first
-    int64_t stride = 0;  // of its offset, from each node to the next
+    RowTarget target;    // for the first node
+    int64_t stride = 0;  // of its offset, between nodes
     void Advance(int32_t nodes) { target.offset += nodes * stride; }
   };
   struct Announced {
-    int32_t before = -1;  // the run's one before
+    int32_t before = -1;  // the run's previous one
     NodeId node = 0;
     int32_t count = 1;
-    AnswerPart part;     // of the first
-    int64_t stride = 0;  // likewise of its first entry
+    AnswerPart part;     // for the first node
+    int64_t stride = 0;  // of its first entry, between nodes
     void Advance(int32_t nodes) { part.first += nodes * stride; }
   };
 
-  // Enqueues a copy of bytes [begin, end) of a tensor, from the device to the host.
+  // Enqueues a copy of bytes [begin, end) of a tensor from the device to the host.
   Status CopyBack(int32_t tensor, int64_t begin, int64_t end, Stream& stream);
-  // Where nodes find and leave one of tensors_.
+  // Where nodes read and write one of tensors_.
   const Tensor& placed(int32_t tensor) const {
     return there_.empty() ? tensors_[tensor] : there_[static_cast<size_t>(tensor)];
   }
-  // Where a source's rows are: `begin` bytes into the tensor is its row 0.
+  // Where a source's rows are: its row 0 is `begin` bytes into the tensor.
   struct Origin {
     const Tensor* tensor = nullptr;
     int64_t begin = 0;
@@ -240,61 +238,62 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
   // Whether a node has run.
   static bool Ran(const Run& run, NodeId node) { return node < run.first + run.ran; }
   std::span<const NodeId> dependencies(int32_t run) const;
-  // Dimensions that the cell leaves open, of all inputs: nodes of one cell that share them may
+  // Dimensions that the cell leaves open, for all inputs: nodes of one cell with equal ones may
   // share a batch.
   std::span<const int64_t> open_dims(int32_t run) const;
   Shape RowShapeOf(int32_t run, int input) const;
-  // The node that one of these sources would follow; −1: none.
+  // The node that a node with these sources would follow; −1: none.
   NodeId FindFollowed(int cell, std::span<const RowSource> sources, int rows) const;
-  // Makes the next node the last run's next one, where it differs from it in nothing else.
+  // Appends the next node to the last run, if it differs only in ways that a run allows.
   bool Extend(int cell, std::span<const RowSource> sources, std::span<const NodeId> after);
-  // Divides the run of a node that has not run so that the node is a run's last.
+  // Divides the run of a node that has not run so that the node is the last of its run.
   void CutAfter(NodeId node);
-  // Has one of the first entries that a run's list begins with go on to `added`, whose node comes
-  // after its last, where goes_on(entry) holds.
+  // Extends one of the first entries of a run's list by `added`, whose node comes after its last,
+  // if goes_on(entry) is true.
   template <typename Entries, typename GoesOn>
   static bool Prolong(Entries& entries, int32_t last, const typename Entries::value_type& added,
                       GoesOn&& goes_on);
   bool Wanted(const AnswerPart& part);
   bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
-  // Of a run that has begun those that feed its first step, of one that has ended the others.
+  // For a run that has started: those that feed its first step. For one that has ended: the others.
   void ReleaseSources(const Run& run, bool fed);
   void NoteGrown();
-  // Of nodes [first, end).
+  // For nodes [first, end).
   Status CompleteParts(const Run& run, NodeId first, NodeId end);
   Status CompleteRun(int32_t run, int32_t steps, TaskOutputs outputs, int64_t first_row);
-  // status_, sharing nothing with it: ThreadSanitizer does not see how Abseil's library counts.
+  // A copy of status_ that shares nothing: ThreadSanitizer does not see the reference counting
+  // inside Abseil's library.
   Status Failure() const { return {status_.code(), status_.message()}; }
 
-  static constexpr size_t kRunsInside = 3;  // what most chains are kept as
-  // From mutex_ on: up to what each step does not need.
+  static constexpr size_t kRunsInside = 3;  // enough for most chains
+  // From mutex_ on, up to members that not every step needs.
   static constexpr size_t kCompleteBytes = 128 + kRunsInside * sizeof(Run);
 
   std::mutex mutex_;
   const std::shared_ptr<const CellProgram> program_;
   int32_t num_nodes_ = 0;
   int32_t left_ = 0;                    // nodes that have not run
-  std::unique_ptr<AnswerParts> parts_;  // null: nobody asks for any
+  std::unique_ptr<AnswerParts> parts_;  // null: no parts are requested
   std::atomic<bool> has_grown_{false};  // grown_ is not empty; written under grown_mutex_
   absl::InlinedVector<Run, kRunsInside> runs_;
-  // What most chains have of each lies in the object: it is out of the caches when it is needed.
+  // Inline capacity for most chains, so that fewer cache lines are missed when it is needed.
   absl::InlinedVector<Source, 2 * kRunsInside> sources_;
   absl::InlinedVector<Delivery, 1> deliveries_;
   absl::InlinedVector<Tensor, 4> tensors_;
-  std::vector<Tensor> there_;      // copies of them on the device, where it is another than the CPU
-  Stream* stream_ = nullptr;       // of Use(), likewise
-  bool returned_ = false;          // a task has the answers copied back, likewise
-  std::shared_ptr<Event> placed_;  // the latest copies are there
-  const Stream* placed_on_ = nullptr;  // others wait for it
+  std::vector<Tensor> there_;          // copies of them on the device, if it is not the CPU
+  Stream* stream_ = nullptr;           // set by Use(); for another device
+  bool returned_ = false;              // a task has enqueued copying the answers back
+  std::shared_ptr<Event> placed_;      // event: the latest copies are done
+  const Stream* placed_on_ = nullptr;  // other streams wait for it
   absl::InlinedVector<Tensor, 1> answers_;
   absl::InlinedVector<AnswerAxes, 1> axes_;  // by answer
   absl::InlinedVector<NodeId, kRunsInside> dependencies_;
   absl::InlinedVector<Announced, 1> announced_;
   std::vector<int64_t> open_dims_;
-  std::unique_ptr<Unfolder> unfolder_;  // null once no node is watched
+  std::unique_ptr<Unfolder> unfolder_;  // null when no node is watched any more
   Status status_;
-  int32_t known_ = 0;    // runs of Begin(), and those noted in grown_
-  int32_t watched_ = 0;  // runs that are and have not ended: what they change is not known yet
+  int32_t known_ = 0;    // runs of Begin(), and those recorded in grown_
+  int32_t watched_ = 0;  // watched runs that have not ended: their effect is not known yet
   std::mutex grown_mutex_;
   std::vector<GrownNode> grown_;  // guarded by grown_mutex_
 };

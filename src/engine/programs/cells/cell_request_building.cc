@@ -1,5 +1,4 @@
-// What an unfolder says of its request: nodes, what they deliver and announce; and how nodes alike
-// become one run.
+// The unfolder's calls: nodes, deliveries and announcements; and how alike nodes become one run.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -121,7 +120,7 @@ NodeId CellRequest::FindFollowed(int cell, std::span<const RowSource> sources, i
 
 bool CellRequest::Extend(int cell, std::span<const RowSource> sources,
                          std::span<const NodeId> after) {
-  constexpr int32_t kMostEntries = 8;   // each is looked at with each task
+  constexpr int32_t kMostEntries = 8;   // all are checked in each task
   constexpr size_t kMostCompared = 16;  // for each node
   if (num_runs() <= known_) return false;
   Run& run = runs_.back();
@@ -198,7 +197,8 @@ void CellRequest::CutAfter(NodeId node) {
   after.kept = std::exchange(before.kept, false);
   after.readers = std::exchange(before.readers, 0);
   after.dependencies = static_cast<int32_t>(dependencies_.size());
-  after.num_dependencies = 1;  // what else its first node reads, the run has waited for
+  after.num_dependencies = 1;  // other inputs of its first node: the run has already waited for
+                               // them
   dependencies_.push_back(node);
   after.sources = static_cast<int32_t>(sources_.size());
   for (size_t i = 0; i < inputs; ++i) {

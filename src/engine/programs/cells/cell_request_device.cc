@@ -1,4 +1,4 @@
-// Requests whose cells run on another device than the CPU: their tensors' way there and back.
+// Requests whose cells run on another device than the CPU: copying their tensors there and back.
 #include <algorithm>
 #include <utility>
 
@@ -44,7 +44,7 @@ Status CellRequest::ReturnParts(std::span<const Copy> copies, Stream& stream) {
             (copy.rows - 1) * copy.target.row_stride +
             std::max<int64_t>(pieces - 1, 0) * copy.target.chunk_stride + chunk;
     }
-    if (copy.rows == 0 || begin < 0 || end > copy.to_bytes) continue;  // Make() says what is wrong
+    if (copy.rows == 0 || begin < 0 || end > copy.to_bytes) continue;  // Make() reports the error
     CHAIRLIFT_RETURN_IF_ERROR(CopyBack(copy.target.tensor, begin, end, stream));
   }
   return absl::OkStatus();

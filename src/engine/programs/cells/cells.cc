@@ -1,4 +1,5 @@
-// Models that run as cells: a request is a graph of them, and rides with others from cell to cell.
+// Models that run as cells: a request is a graph of cells, and is batched with other requests at
+// every cell.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -23,14 +24,14 @@
 namespace chairlift {
 namespace {
 
-// Cells that are unfolded into within a millisecond, with room to spare: up to 2 µs each.
+// Cells that unfold within a millisecond with room to spare, at up to 2 µs each.
 constexpr int64_t kQuickCells = 256;
-// Memory is made ready for no more than so many.
+// Memory is reserved for at most this many.
 constexpr int64_t kCellsReserved = 4096;
-// Rows of a task on a GPU, where settings do not say (512 in BatchMaker, section 7.1).
+// Rows in a task on a GPU if settings do not say (512 in BatchMaker, section 7.1).
 constexpr int kRowsOnDevice = 512;
 
-// The model as it was imported, every request by itself, as one more cell.
+// The imported model as one more cell, which runs every request by itself.
 class OriginalCell final : public SingleNodeProgram {
  public:
   OriginalCell(const Signature& signature, int cell, Graph graph, const ExecutableOptions& options)
@@ -97,8 +98,8 @@ class CellsProgram final : public Program {
 
  private:
   void RunHere(TaskRun& run, TaskDone done);
-  // On another device than the CPU: what its requests bring gets there, and the answers of those
-  // that are done come back.
+  // On another device than the CPU: copies the inputs of requests there, and the answers of
+  // completed ones back.
   static Status Place(TaskRun& run);
   static void Return(TaskRun& run);
   double CostNs(int cell, int32_t rows) const {
@@ -109,14 +110,15 @@ class CellsProgram final : public Program {
   int64_t Places(const ValidatedRequest& request) const;
 
   const std::shared_ptr<const CellProgram> cells_;
-  const std::unique_ptr<StepCosts> costs_;        // the scheduler's, too
-  const std::unique_ptr<OriginalCell> original_;  // null where the model is made of cells
-  const std::unique_ptr<DeviceLanes> device_;     // null: the cells are the CPU's
+  const std::unique_ptr<StepCosts> costs_;        // also used by the scheduler
+  const std::unique_ptr<OriginalCell> original_;  // null if the model is made of cells
+  const std::unique_ptr<DeviceLanes> device_;     // null: the cells run on the CPU
   std::vector<CellBatch> batches_;                // by worker, or by lane
-  // The most cells that a request has unfolded into for each of its open places; 0: none has been.
+  // The maximum number of cells that a request has unfolded into per open place; 0: none so far.
   std::atomic<int64_t> cells_per_place_{0};
-  std::atomic<float> runs_per_place_{0};  // likewise
-  std::atomic<int64_t> most_runs_{0};     // of a request: a chain has as many for any length
+  std::atomic<float> runs_per_place_{0};  // the same for runs
+  std::atomic<int64_t> most_runs_{0};     // of a request: the number is the same for chains of any
+                                          // length
 };
 
 StatusOr<ProgramView> CellsProgram::View() {
@@ -180,7 +182,7 @@ void CellsProgram::Return(TaskRun& run) {
   for (TaskNode& node : run.nodes) {
     auto& request = static_cast<CellRequest&>(*node.graph);
     const std::lock_guard<std::mutex> own(request.mutex());
-    // One that has several nodes in the task is returned with one of them.
+    // A request with several nodes in the task is returned with one of them.
     const bool known = !requests.empty() &&
                        std::find(requests.begin(), requests.end(), &request) != requests.end();
     if (!node.status.ok() || !request.done() || known) continue;
@@ -189,7 +191,7 @@ void CellsProgram::Return(TaskRun& run) {
   }
   const Status returned = ReturnAnswers(requests, run.memory.stream());
   if (returned.ok()) return;
-  // Each has a status of its own: they are read and freed on different threads.
+  // Each has a separate status: they are read and freed on different threads.
   for (TaskNode* node : nodes) node->status = Status(returned.code(), returned.message());
 }
 
@@ -201,7 +203,7 @@ void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
   const auto cell = static_cast<size_t>(run.cell);
   const auto lasting = std::find_if(run.nodes.begin(), run.nodes.end(),
                                     [](const TaskNode& node) { return node.steps == 1; });
-  // Nodes of several steps have one row each, and where these are padded, so have all.
+  // Nodes of several steps have one row each; if these are padded, all nodes do.
   const bool padded = run.padded_steps && !run.nodes.empty();
   batch.Begin(*cells_->cells[cell], cells_->FeedsOf(run.cell),
               padded ? static_cast<int32_t>(run.nodes.size()) + run.padding_rows
@@ -212,7 +214,7 @@ void CellsProgram::RunHere(TaskRun& run, TaskDone done) {
     for (TaskNode& node : run.nodes) node.status = Status(placed.code(), placed.message());
     return done({});
   }
-  constexpr size_t kAhead = 8;  // weights have driven the requests out of the caches
+  constexpr size_t kAhead = 8;  // reading weights has evicted the requests from the caches
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     if (i + kAhead < run.nodes.size()) {
       static_cast<CellRequest&>(*run.nodes[i + kAhead].graph).PrefetchSources();
@@ -294,7 +296,7 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
   const bool on_host = model.executable.device->is_host();
   if (!on_host && model.config.max_batch_size == 0) model.config.max_batch_size = kRowsOnDevice;
   const ModelConfig& config = model.config;
-  // Sizes are measured where they would count.
+  // Sizes are measured only if they are used.
   const bool open =
       config.max_batch_size == 0 && (config.policy.empty() || config.policy == "cellular");
   std::vector<CellCosts> costs(cells->cells.size());

@@ -1,5 +1,5 @@
-// The cells that a model.yaml names: each file imported, checked and compiled, then unfolded as the
-// manifest says.
+// Loads the cells of a model.yaml: imports, checks and compiles each file, and sets up unfolding as
+// in the manifest.
 #include <utility>
 
 #include "base/status.h"

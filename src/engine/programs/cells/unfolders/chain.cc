@@ -1,5 +1,5 @@
-// unfold: chain. One cell along each sequence; what its steps leave, or a head over it, is the
-// answer.
+// unfold: chain. One cell along each sequence; the results of its steps, or of a head over them,
+// are the answer.
 //
 //     x0       x1       x2
 //     ↓        ↓        ↓
@@ -16,7 +16,7 @@
 namespace chairlift {
 namespace {
 
-// An output of the model: rows of a cell's output, of every step or of the last.
+// An output of the model: rows of a cell's output, from every step or from the last.
 struct Collected {
   int output = 0;  // the cell's
   bool all = false;
@@ -31,7 +31,7 @@ struct ChainProgram {
   bool head_at_all = false;
   std::vector<int> head_reads;  // by the head's input: the step's output
   std::vector<Collected> of_head;
-  bool needs_last = false;  // something is asked of the last step
+  bool needs_last = false;  // something reads the last step
 };
 
 class ChainUnfolder final : public Unfolder {
@@ -63,7 +63,7 @@ class ChainUnfolder final : public Unfolder {
   }
 
  private:
-  // What is collected of every step, or else of the last one.
+  // Collects the outputs of every step, or of the last one.
   void Collect(NodeId node, int64_t lane, int64_t step, bool all, CellGraphBuilder& graph) {
     Deliver(program_->of_steps, 0, node, lane, step, all, graph);
     if (program_->head < 0 || program_->head_at_all != all) return;

@@ -1,4 +1,4 @@
-// unfold: plugin. A user's own unfold function, out of a shared library in the model's folder.
+// unfold: plugin. A user's own unfold function, from a shared library in the model's folder.
 #include <utility>
 
 #include "base/status.h"

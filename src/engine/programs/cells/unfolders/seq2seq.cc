@@ -1,7 +1,8 @@
-// unfold: seq2seq. An encoder over the request's tokens, then a decoder that starts with what the
-// encoder left and reads its own last token, until it says <eos> or has gone on for too long. Only
-// the decoder's answers decide how long a sequence gets, so it grows by one step whenever one has
-// run. (Gao et al., "Low Latency RNN Inference with Cellular Batching", EuroSys 2018, §4.2, §7.4.)
+// unfold: seq2seq. An encoder over the request's tokens, then a decoder that starts with the
+// encoder's result and reads its own last token, until it produces <eos> or reaches the length
+// limit. The length of a sequence depends on the decoder's answers, so it grows by one step
+// whenever a step has run. (Gao et al., "Low Latency RNN Inference with Cellular Batching", EuroSys
+// 2018, §4.2, §7.4.)
 //
 //     x0        x1        x2       <go>       y0        y1
 //     ↓         ↓         ↓         ↓      ↗  ↓      ↗  ↓
@@ -105,7 +106,7 @@ class Seq2SeqUnfolder final : public Unfolder {
     lanes_.emplace(node, lane);
   }
 
-  // Tokens [batch, longest], padded with <eos>, and how many of each row count.
+  // Tokens [batch, longest], padded with <eos>, and the number of tokens of each row.
   void Answer(CellGraphBuilder& graph) {
     size_t longest = 0;
     for (const std::vector<int64_t>& said : said_) longest = std::max(longest, said.size());
@@ -125,11 +126,11 @@ class Seq2SeqUnfolder final : public Unfolder {
   LaneSteps encoder_;
   std::vector<std::vector<int64_t>> said_;     // by lane
   std::unordered_map<NodeId, int64_t> lanes_;  // of the decoder nodes that have not run
-  int64_t speaking_ = 0;                       // lanes that go on
-  std::vector<RowSource> sources_;             // of the decoder node to be added
+  int64_t speaking_ = 0;                       // lanes that continue
+  std::vector<RowSource> sources_;             // of the next decoder node
 };
 
-// One token as the decoder reads it.
+// One token in the form that the decoder reads.
 StatusOr<Tensor> TokenRow(int64_t token, DType dtype, const Shape& row) {
   Tensor tensor = ZeroRow(dtype, row);
   if (row.NumElements() == 1 && dtype == DType::kInt64) {

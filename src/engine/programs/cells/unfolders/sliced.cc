@@ -13,13 +13,13 @@
 namespace chairlift {
 namespace {
 
-// Of inputs that are no sequences as the cells take them: the model as a whole may take them.
+// For inputs that are not sequences as the cells need them: the model as a whole may support them.
 template <typename... Args>
 Status DoesNotUnfold(fmt::format_string<Args...> format, Args&&... args) {
   return absl::FailedPreconditionError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// The first reads other states than the next, and two of these have a distance.
+// The first step reads other states than the next ones, and two of those are needed for a distance.
 constexpr int64_t kStepsThatShowTheWay = 3;
 
 class SlicedUnfolder final : public Unfolder {
@@ -119,21 +119,21 @@ class SlicedUnfolder final : public Unfolder {
   };
   // Where a value's rows are.
   struct Place {
-    // One tensor of all lanes' rows, one after the other…
+    // Either one tensor of all lanes' rows, one after the other,
     int tensor = -1;
-    Tensor rows;  // of the request's inputs
-    // …which nodes write, if not the request: for each lane nodes one after the other, of `chunk`
-    // tokens each; in a chain, each follows the one before.
+    Tensor rows;  // from the request's inputs
+    // which nodes write unless it is an input: for each lane consecutive nodes of `chunk` tokens
+    // each. In a chain, each follows the previous one.
     std::vector<NodeId> writers;
-    std::vector<int64_t> steps;  // by lane: tokens written
+    std::vector<int64_t> steps;  // by lane: number of tokens written
     bool chain = false;
     bool reverse = false;
-    // Or rows of nodes: by lane the row, or the first token's.
+    // Or rows of nodes: by lane the row, or the first token's row.
     std::vector<RowSource> lanes;
     int64_t chunk = std::numeric_limits<int64_t>::max();
   };
 
-  // A token of a value, and, where it lies in a tensor, the node after which it is there.
+  // A token of a value and, if it is in a tensor, the node that writes it.
   RowSource Token(int id, int64_t lane, int64_t token) const {
     const Place& place = places_[id];
     if (place.tensor >= 0) {
@@ -148,7 +148,7 @@ class SlicedUnfolder final : public Unfolder {
     const Place& place = places_[id];
     return place.tensor >= 0 ? RowSource::OfTensor(place.tensor, lane) : place.lanes[lane];
   }
-  // The nodes that write tokens [first, last) of a value that lies in a tensor.
+  // The nodes that write tokens [first, last) of a value in a tensor.
   void AppendWriters(int id, int64_t lane, int64_t first, int64_t last,
                      std::vector<NodeId>& nodes) const {
     const Place& place = places_[id];
@@ -167,7 +167,7 @@ class SlicedUnfolder final : public Unfolder {
     }
   }
 
-  // The tensor of a model output, made when first asked for.
+  // The tensor of a model output, created on first use.
   const AnswerTensor& Answer(int output, CellGraphBuilder& graph) {
     AnswerTensor& answer = answers_[output];
     if (answer.number >= 0) return answer;
@@ -180,18 +180,18 @@ class SlicedUnfolder final : public Unfolder {
     graph.SetAnswer(output, answer.number, {.batch = form.batch_axis, .time = form.time_axis});
     return answer;
   }
-  // Calls visit(output) for every model output that a value is.
+  // Calls visit(output) for every model output that has this value.
   template <typename F>
   void ForEachOutput(int id, const F& visit) const {
     for (size_t o = 0; o < model_.outputs.size(); ++o) {
       if (model_.outputs[o].value == id) visit(static_cast<int>(o));
     }
   }
-  // Outputs that no lane writes to are there too.
+  // Also creates outputs that no lane writes.
   void MakeAnswers(int id, CellGraphBuilder& graph) {
     ForEachOutput(id, [&](int output) { Answer(output, graph); });
   }
-  // An input that is an output too.
+  // An input that is also an output.
   void HandOver(int output, CellGraphBuilder& graph) {
     const int id = model_.outputs[output].value;
     const AnswerTensor& answer = Answer(output, graph);
@@ -204,10 +204,10 @@ class SlicedUnfolder final : public Unfolder {
       }
     }
   }
-  // What a lane's last step leaves, or, where it has none, what the first would have read.
+  // The result of a lane's last step, or, if it has no steps, what the first would have read.
   void DeliverFinal(int id, int64_t lane, const RowSource& source, const CellState& state,
                     CellGraphBuilder& graph) {
-    // Of a lane without steps.
+    // For a lane without steps.
     const auto held = [&] {
       if (state.without_steps.present()) return state.without_steps;
       return state.initial < 0 ? state.constant : places_[state.initial].rows.Rows(lane, 1);
@@ -223,7 +223,7 @@ class SlicedUnfolder final : public Unfolder {
     });
   }
 
-  // Before anything so large is made.
+  // Checked before anything of that size is allocated.
   Status CheckSize(const SlicedCell& cell) const {
     const int64_t tokens = cell.length < 0 ? 1 : std::max<int64_t>(lengths_[cell.length], 1);
     if (lanes_ > CellRequest::kMaxNodes / tokens) {
@@ -290,8 +290,8 @@ class SlicedUnfolder final : public Unfolder {
     watching_ = computed ? lanes_ : 0;
   }
 
-  // Makes the tensors that the outputs of a cell over tokens are gathered in: what is read whole
-  // where several nodes write it, and where none does, too.
+  // Creates the tensors that collect the outputs of a cell over tokens, for values that are read as
+  // a whole and written by several nodes or by none.
   void MakeBuffers(const SlicedCell& cell, bool reverse, int64_t chunk, CellGraphBuilder& graph) {
     const int64_t length = lengths_[cell.length];
     const bool one_node = length > 0 && length <= chunk;
@@ -307,7 +307,7 @@ class SlicedUnfolder final : public Unfolder {
       place.chunk = chunk;
     }
   }
-  // Copies the tokens that a node computed to wherever they are wanted in one tensor.
+  // Copies a node's tokens to all their destinations in one tensor.
   void DeliverTokens(int id, int output, NodeId node, int64_t lane, int64_t token, int64_t count,
                      CellGraphBuilder& graph) {
     if (places_[id].tensor >= 0) {
@@ -369,7 +369,7 @@ class SlicedUnfolder final : public Unfolder {
     }
   }
 
-  // How many of a lane's tokens count.
+  // The number of valid tokens of a lane.
   StatusOr<int64_t> Steps(const SlicedCell& cell, int64_t lane) const {
     const int64_t length = lengths_[cell.length];
     if (cell.tokens_that_count < 0) return length;
@@ -446,7 +446,7 @@ class SlicedUnfolder final : public Unfolder {
     after_.clear();
     for (int id : cell.inputs) {
       if (id < 0) {
-        sources_.emplace_back();  // a state, below
+        sources_.emplace_back();  // a state, see below
       } else if (model_.values[id].length >= 0) {
         sources_.push_back(Token(id, lane, token));
         AppendWriters(id, lane, token, token + 1, after_);
@@ -469,16 +469,16 @@ class SlicedUnfolder final : public Unfolder {
 
   std::shared_ptr<const SlicedProgram> program_;
   const SlicedModel& model_;
-  std::vector<Tensor> inputs_;  // some cells are unfolded only once others have run
+  std::vector<Tensor> inputs_;  // some cells are unfolded only after others have run
   int64_t lanes_ = 0;
   std::vector<Place> places_;
   std::vector<std::optional<Shape>> rows_;
   std::vector<int64_t> lengths_;
   std::vector<AnswerTensor> answers_;  // by the model's outputs
   size_t next_ = 0;                    // the first cell without nodes
-  NodeId watched_ = 0;    // the first lane's node of cell next_ − 1, where it is watched
-  int64_t watching_ = 0;  // of these, how many have not run
-  // One node's, kept for their memory.
+  NodeId watched_ = 0;    // the first lane's node of cell next_ − 1, if it is watched
+  int64_t watching_ = 0;  // the number of those that have not run
+  // Of one node; kept for reuse.
   std::vector<RowSource> sources_;
   std::vector<NodeId> after_;
   std::vector<Shape> shapes_;

@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-// The tensor of an output: its row with the batch axis and the time axis put back.
+// The tensor of an output: its row with the batch axis and the time axis inserted.
 Shape WholeShape(const SlicedOutput& value, const Shape& row, int64_t lanes, int64_t tokens) {
   Shape shape = row;
   if (value.time_axis < 0) {
@@ -25,7 +25,7 @@ Shape WholeShape(const SlicedOutput& value, const Shape& row, int64_t lanes, int
   return shape;
 }
 
-// The row as the output has it: a view may leave one dimension open that the row decides.
+// The row in the output's form: a view may leave one dimension open, which the row determines.
 Shape ViewedRow(const SymbolicShape& view, const Shape& row) {
   Shape shape;
   int64_t known = 1;
@@ -62,7 +62,7 @@ Tensor ToRows(const Tensor& tensor, int batch_axis, int time_axis) {
   if (std::is_sorted(moved.begin(), moved.end()) || tensor.size() == 0) {
     return tensor.Reshaped(rows);
   }
-  // Trailing dimensions that stay where they are move together.
+  // Trailing dimensions that keep their order move together.
   int64_t piece = static_cast<int64_t>(DTypeSize(tensor.dtype()));
   int last = from.rank() - 1;
   for (; !moved.empty() && moved.back() == last; --last) {
@@ -97,7 +97,7 @@ Status CheckDeliverable(const SlicedOutput& output, const std::string& name) {
   if (output.time_axis < 0) return absl::OkStatus();
   const int first = std::min(output.batch_axis, output.time_axis);
   const int last = std::max(output.batch_axis, output.time_axis);
-  int pieces = 0;  // groups of the row's dimensions ahead of the last axis
+  int pieces = 0;  // groups of the row's dimensions before the last axis
   bool inside = false;
   for (int axis = 0, of_row = 0; axis < last; ++axis) {
     const bool here =
@@ -140,7 +140,7 @@ RowTarget AnswerLayout::Token(int64_t lane, int64_t token) const {
     target.offset += token * target.row_stride;
     last = std::max(last, time_axis_);
   }
-  // A row lies in pieces where some of its dimensions come before the batch or time axis.
+  // A row is in several pieces if some of its dimensions come before the batch or time axis.
   for (int axis = 0; axis < last; ++axis) {
     if (axis == batch_axis_ || axis == time_axis_ || shape_[axis] == 1) continue;
     target.chunk = Stride(last);

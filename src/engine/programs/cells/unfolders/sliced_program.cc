@@ -11,13 +11,13 @@
 namespace chairlift {
 namespace {
 
-// Tokens to a node of a token cell: as many as keep its outputs small where all are known at once;
-// few where they come one by one out of a recurrence, so that what follows need not wait for the
-// last.
+// Tokens per node of a token cell. Many if all tokens are known at once, up to a limit that keeps
+// its outputs small. Few if they come one by one from a recurrence, so that readers need not wait
+// for the last.
 constexpr int64_t kKnownChunk = 256;
 constexpr int64_t kLateChunk = 16;
 
-// The row of a value where all of its dimensions are known.
+// The row of a value if all of its dimensions are known.
 std::optional<Shape> KnownRow(const SymbolicShape& row) {
   if (!row.has_rank()) return std::nullopt;
   Shape shape;
@@ -64,7 +64,7 @@ StatusOr<CellProgram> MakeCellProgram(SlicedModel model, const ExecutableOptions
   for (const SlicedOutput& output : model.outputs) {
     program.outputs.push_back(model.values[output.value].name);
   }
-  // Values that come step by step out of a recurrence.
+  // Values produced step by step by a recurrence.
   std::vector<bool> late(model.values.size());
   std::vector<bool> by_steps(model.values.size());
   shared->buffered.resize(model.values.size());

@@ -1,4 +1,4 @@
-// What all requests to a model that was cut into cells automatically share.
+// State common to all requests to a model that was cut into cells automatically.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_SLICED_PROGRAM_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_SLICED_PROGRAM_H_
 
@@ -14,13 +14,13 @@ namespace chairlift {
 
 struct SlicedProgram {
   SlicedModel model;           // without its graphs
-  std::vector<int64_t> chunk;  // by cell, of token cells
-  std::vector<bool> buffered;  // by value: gathered in one tensor for its readers
-  std::vector<bool> whole;     // by value: some reader takes all of a lane's tokens at once
-  // By cell, of cells over lanes: what it computes has shapes known only when it has run.
+  std::vector<int64_t> chunk;  // by cell, for token cells
+  std::vector<bool> buffered;  // by value: collected in one tensor for its readers
+  std::vector<bool> whole;     // by value: a reader takes all of a lane's tokens together
+  // By cell, for cells over lanes: shapes of its results are known only after it has run.
   std::vector<bool> computed_shapes;
   std::vector<bool> open;                 // by cell: rows have dimensions that vary by request
-  std::vector<std::optional<Shape>> row;  // by value, where known ahead
+  std::vector<std::optional<Shape>> row;  // by value, if known in advance
 };
 
 // Unfolds one request.

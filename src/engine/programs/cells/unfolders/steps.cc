@@ -49,7 +49,7 @@ Status LaneSteps::Begin(std::span<const Tensor> inputs, CellGraphBuilder& graph)
   const Tensor& tokens = inputs[steps_.tokens];
   lanes_ = tokens.shape()[0];
   longest_ = tokens.shape()[1];
-  // Before anything is allocated by these numbers; rows may have no bytes.
+  // Checked before anything is allocated by these numbers; rows may have zero bytes.
   if (lanes_ > CellRequest::kMaxNodes || longest_ > CellRequest::kMaxNodes ||
       lanes_ * longest_ > CellRequest::kMaxNodes) {
     return InvalidArgument("the request has {} sequences of {} tokens; at most {} cells can run",

@@ -1,7 +1,7 @@
 // unfold: tree. A leaf cell for every leaf, and an internal cell for every node with two children,
-// as soon as both have run. One request may bring several trees; nodes of equal height, and of
-// other requests, share batches. (Gao et al., "Low Latency RNN Inference with Cellular Batching",
-// EuroSys 2018, §7.5.)
+// as soon as both have run. One request may have several trees; nodes of equal height, including
+// those of other requests, share batches. (Gao et al., "Low Latency RNN Inference with Cellular
+// Batching", EuroSys 2018, §7.5.)
 //
 //            [internal] → [head] → the answer
 //             ↑      ↑
@@ -48,7 +48,7 @@ struct TreeProgram {
   std::vector<Collected> of_head;
 };
 
-// The forest of a request: who whose child is, checked.
+// The forest of a request: the children of each node, checked.
 class Forest {
  public:
   static constexpr int32_t kNone = -1;
@@ -59,7 +59,7 @@ class Forest {
     const auto nodes = static_cast<int32_t>(children.shape()[0]);
     const int64_t* child = children.data<int64_t>();
     forest.parent_.assign(static_cast<size_t>(nodes), kNone);
-    std::vector<int8_t> missing(static_cast<size_t>(nodes), 0);  // children still to come
+    std::vector<int8_t> missing(static_cast<size_t>(nodes), 0);  // children not visited yet
     std::vector<int32_t>& order = forest.order_;
     for (int32_t node = 0; node < nodes; ++node) {
       const int64_t left = child[2 * node], right = child[2 * node + 1];
@@ -168,7 +168,7 @@ class TreeUnfolder final : public Unfolder {
     }
     return graph.AddNode(program_->internal, sources_);
   }
-  // What is collected of every node, or else of the roots.
+  // Collects the outputs of every node, or of the roots.
   void Collect(const Placed& from, int64_t row, bool all, CellGraphBuilder& graph) {
     for (size_t i = 0; i < program_->of_states.size(); ++i) {
       const TreeProgram::Collected& collected = program_->of_states[i];
@@ -196,7 +196,7 @@ class TreeUnfolder final : public Unfolder {
   std::vector<RowSource> sources_;
 };
 
-// By name; −1 where there is none.
+// By name; −1 if there is none.
 int FindState(const TreeUnfold& manifest, const std::string& name) {
   for (size_t s = 0; s < manifest.states.size(); ++s) {
     if (manifest.states[s].name == name) return static_cast<int>(s);

@@ -1,4 +1,5 @@
-// The built-in unfolders of models whose cells the user names: each from its part of the manifest.
+// The built-in unfolders for models with user-defined cells, each made from its part of the
+// manifest.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_UNFOLDERS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_CELLS_UNFOLDERS_UNFOLDERS_H_
 
@@ -15,22 +16,22 @@ namespace chairlift {
 
 struct Unfolding {
   UnfolderFactory unfolder;
-  // What the model takes and gives.
+  // The model's inputs and outputs.
   std::vector<SymbolicSpec> inputs;
   std::vector<SymbolicSpec> outputs;
-  // By cell: later ones go first.
+  // By cell: higher phases have priority.
   std::vector<int> phases;
-  // As CellProgram has them; those of cells beyond are empty.
+  // As in CellProgram; empty for further cells.
   std::vector<std::vector<int>> feeds;
 };
 
-// InvalidArgument where the manifest names what the cells do not have, leaves an input without a
-// source, or has one read what does not fit it.
+// InvalidArgument if the manifest names something that the cells do not have, leaves an input
+// without a source, or connects values that do not fit.
 StatusOr<Unfolding> MakeChain(const ChainUnfold& manifest, NamedCells& cells);
 StatusOr<Unfolding> MakeSeq2Seq(const Seq2SeqUnfold& manifest, NamedCells& cells);
 StatusOr<Unfolding> MakeTree(const TreeUnfold& manifest, NamedCells& cells);
 
-// `folder` is the model's; the library must lie in it. `own`: in place of the library; may be null.
+// `folder` is the model's; the library must be in it. `own`: replaces the library; may be null.
 StatusOr<Unfolding> LoadPlugin(const PluginUnfold& manifest, const std::filesystem::path& folder,
                                std::span<const std::unique_ptr<Cell>> cells,
                                const MakeUnfolders& own);
