@@ -1,5 +1,5 @@
-// Texts of models that generate: a request is one node, whose task has the tokenizer, the model and
-// the detokenizer answer requests of their own.
+// Text completion for models that generate: a request is one node, whose task makes requests to the
+// tokenizer, the model and the detokenizer.
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -19,13 +19,13 @@
 namespace chairlift {
 namespace {
 
-constexpr int kAtOnce = 256;          // requests under way, as of a pipeline
-constexpr int64_t kMostAnswers = 32;  // to a prompt
+constexpr int kAtOnce = 256;          // concurrent requests, as for a pipeline
+constexpr int64_t kMostAnswers = 32;  // per prompt
 constexpr int64_t kMostAnswersInAll = 1024;
 constexpr int64_t kMostStops = 16;
 constexpr size_t kMostStopBytes = 1024;
 
-// In this order; behind them what the model itself takes.
+// In this order, followed by the model's own inputs.
 enum Input { kText, kOptions, kStops, kAnswers, kEcho, kWithoutPrompt, kStreams, kFirstOfModel };
 enum Output {
   kTexts,
@@ -40,13 +40,13 @@ enum Output {
   kTopLogprobs
 };
 
-// Of the model: what follows from the text, or is said in texts here.
+// Inputs of the model that are derived from the text, or given as text here.
 constexpr const char* kNotTaken[] = {"input_ids", "decoder_input_ids", "stop_sequences",
                                      "num_return_sequences", "forced_tokens"};
 constexpr const char* kLogprobs = "logprobs";
 constexpr const char* kMaxTokens = "max_tokens";
-// In options[1], of a chat: its answer goes on until it ends, as OpenAI's do; in memory it takes no
-// more than it has of tokens.
+// In options[1], for a chat: its answer continues until it ends, as OpenAI's do; its memory is
+// bounded by its number of tokens.
 constexpr int64_t kOfMessages = 2;
 constexpr const char* kNotOfTexts = "input_features";
 
@@ -92,7 +92,7 @@ StatusOr<Signature> SignatureOfTexts(const Signature& model) {
   return signature;
 }
 
-// In place of an input that is left out.
+// Stands for an omitted input.
 Tensor Absent(DType dtype) { return Tensor::Allocate(dtype, Shape{0}); }
 
 int64_t Characters(std::string_view text) {
@@ -100,8 +100,8 @@ int64_t Characters(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// What answers have of their tokens, [answers, longest, …]. Behind the tokens of one that has
-// fewer, offsets are −1, texts empty and log-probabilities 0.
+// Information about the tokens of answers, [answers, longest, …]. Padding for shorter answers:
+// offsets −1, empty texts, log-probabilities 0.
 class TokenTensors {
  public:
   TokenTensors(int64_t answers, size_t longest, int64_t likely)
@@ -114,7 +114,7 @@ class TokenTensors {
     top_logprobs_.resize(top_texts_.size(), kLeastLogprob);
   }
 
-  // Returns where the text of the next begins, in characters.
+  // Returns the offset of the next text, in characters.
   int64_t Set(int64_t answer, std::span<const TextToken> tokens, int64_t offset) {
     auto at = static_cast<size_t>(answer * shape_[1]);
     for (const TextToken& token : tokens) {
@@ -158,7 +158,7 @@ class TokenTensors {
 
 class CompletionGraph final : public RequestGraph {
  public:
-  // `answers`: in all. `likely`: how many tokens are given for each place.
+  // `answers`: in total. `likely`: the number of candidate tokens given per position.
   CompletionGraph(ValidatedRequest request, std::vector<std::string> names,
                   std::shared_ptr<CompletionRun> run, size_t answers, int64_t likely, bool parts)
       : RequestGraph(std::move(request)),
@@ -202,8 +202,8 @@ class CompletionGraph final : public RequestGraph {
   std::mutex mutex_;
   // Guarded by mutex_.
   AnswerParts parts_;
-  std::vector<int64_t> pieces_;   // by answer, so far
-  std::vector<int64_t> offsets_;  // likewise: characters
+  std::vector<int64_t> pieces_;   // by answer: number of pieces so far
+  std::vector<int64_t> offsets_;  // by answer: characters so far
 };
 
 void CompletionGraph::Emit(size_t answer, CompletionPiece piece) {
@@ -284,7 +284,7 @@ class CompletingProgram final : public Program {
   bool Calls(const std::string& name) const override {
     return name == config_.tokenizer || name == config_.model || name == config_.detokenizer;
   }
-  // Its detokenizer's are many, and short.
+  // Requests to its detokenizer are many and short.
   std::vector<ExpectedCalls> CallsOf(int64_t /*rows*/) const override {
     StatusOr<CompletionModels> models = FindModels(config_, calls_);
     if (!models.ok()) return {};  // it is refused when it is unfolded
@@ -304,16 +304,17 @@ class CompletingProgram final : public Program {
 
  private:
   int64_t LogprobsOf(const ValidatedRequest& request) const;
-  // Of a request whose other inputs are valid: how many prompts it may have, and their echo.
+  // For a request whose other inputs are valid: checks the number of prompts and the size of their
+  // echo.
   Status CheckPrompts(const ValidatedRequest& request) const;
-  // The first number of an input of the model; null: it is left out.
+  // The first number of an input of the model; null: omitted.
   const int32_t* NumberGiven(const ValidatedRequest& request, std::string_view name) const;
 
   const CompletionConfig config_;
   ModelCalls& calls_;
 };
 
-// As many as its prompts, if these have a shape that counts them.
+// The number of prompts, if their shape has one.
 int64_t RowsOf(const InferRequest& request) {
   for (const NamedTensor& input : request.inputs) {
     if (input.name == "text_input" && input.tensor.shape().rank() == 1) {
@@ -323,7 +324,7 @@ int64_t RowsOf(const InferRequest& request) {
   return 0;
 }
 
-// What is left out is Absent(); of what is given for the model, that checks the values.
+// Omitted inputs are Absent(). For given inputs of the model, its validation checks the values.
 StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& request) {
   InferRequest full;
   full.inputs = request.inputs;
@@ -413,7 +414,7 @@ Status CompletingProgram::CheckPrompts(const ValidatedRequest& request) const {
       "out");
 }
 
-// −1: none are wanted.
+// −1: not requested.
 int64_t CompletingProgram::LogprobsOf(const ValidatedRequest& request) const {
   const int32_t* const logprobs = NumberGiven(request, kLogprobs);
   return logprobs == nullptr ? -1 : *logprobs;

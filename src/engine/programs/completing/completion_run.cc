@@ -12,16 +12,16 @@
 namespace chairlift {
 namespace {
 
-// Tokens of the prompt that the text of what follows is made with: what a token's text is may
-// depend on those before it.
+// Tokens of the prompt that are detokenized together with the answer: the text of a token may
+// depend on earlier tokens.
 constexpr size_t kContextTokens = 5;
-// Tokens that may wait for a character to be complete: of three bytes, and of what has no text.
+// Tokens that may wait for a character to be complete: up to three bytes, and tokens without text.
 constexpr size_t kMostHeldTokens = 64;
-// Answers to several prompts that are generated at a time.
+// Answers to several prompts that are generated concurrently.
 constexpr size_t kMostUnderWay = 32;
-// Of prompts, in front of all answers of a request.
+// Total size of prompts echoed before all answers of a request.
 constexpr size_t kMostEchoedBytes = size_t{16} << 20;
-// Names of tokens that a request's answers may have, with logprobs: some 64 MiB.
+// Token names that a request's answers may have, with logprobs: about 64 MiB.
 constexpr int64_t kMostNames = int64_t{1} << 20;
 
 StatusOr<const Tensor*> FindOutput(std::span<const NamedTensor> outputs, const char* name,
@@ -34,7 +34,7 @@ StatusOr<const Tensor*> FindOutput(std::span<const NamedTensor> outputs, const c
   return Internal("it gave no '{}'", name);
 }
 
-// That of an answer, where there are several: [n, …].
+// The part for one answer if there are several: [n, …].
 StatusOr<Tensor> TokenOutput(std::span<const NamedTensor> outputs, const char* name, DType dtype,
                              std::optional<int64_t> row, int rank) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const found, FindOutput(outputs, name, dtype));
@@ -96,11 +96,11 @@ void CompletionRun::Fail(const Status& why) {
   }
 }
 
-// One thread acts; what comes meanwhile leaves the rest to it. So calls do not nest.
+// One thread acts. Events that arrive meanwhile are left to it, so calls do not nest.
 void CompletionRun::Advance(Lock lock) {
   if (advancing_) return;
   advancing_ = true;
-  const MemoryReserve::Use use;  // what is begun can be ended
+  const MemoryReserve::Use use;  // what is started can be completed
   while (true) {
     if (!pieces_.empty()) {
       Piece piece = std::move(pieces_.front());
@@ -181,7 +181,8 @@ InferRequest CompletionRun::RequestOf(std::vector<NamedTensor> inputs,
   return request;
 }
 
-// Prompts begin as answers end, so that a request of many takes no more of the model than others.
+// Prompts start as answers end, so that a request of many prompts takes no more of the model than
+// others.
 std::optional<CompletionRun::Call> CompletionRun::NextCall() {
   const auto answers = static_cast<size_t>(request_.answers);
   const size_t under_way = begun_ * answers - over_;
@@ -253,7 +254,7 @@ Status CompletionRun::TakePrompt(size_t index, const InferResponse& response) {
 std::optional<CompletionRun::Call> CompletionRun::Echo(size_t index) {
   Prompt& prompt = prompts_[index];
   const bool of_text = request_.options.data<int64_t>()[2 * index + 1] == 0;
-  if (of_text && !request_.logprobs) {  // as it was given
+  if (of_text && !request_.logprobs) {  // echoed unchanged
     const Status added = AddEcho(index, std::string(TextsOf(request_.text)[index]), {});
     if (!added.ok()) Fail(added);
     return std::nullopt;
@@ -266,7 +267,7 @@ std::optional<CompletionRun::Call> CompletionRun::Echo(size_t index) {
   return ReadPrompt(index);
 }
 
-// The model reads a prompt token by token, as if it were an answer to its first one.
+// The model scores a prompt token by token, as if it were an answer to its first token.
 CompletionRun::Call CompletionRun::Score(size_t index) {
   const std::span<const int64_t> ids(prompts_[index].ids);
   const auto rest = ids.subspan(1);
@@ -333,7 +334,7 @@ Status CompletionRun::TakePromptText(size_t index, const InferResponse& response
   return AddEcho(index, std::move(text), std::move(tokens));
 }
 
-// In front of each answer to the prompt.
+// Adds the echo before each answer to the prompt.
 Status CompletionRun::AddEcho(size_t index, std::string text, std::vector<TextToken> tokens) {
   prompts_[index].echoed = true;
   echoed_bytes_ += text.size() * static_cast<size_t>(request_.answers);
@@ -372,7 +373,7 @@ CompletionRun::Call CompletionRun::Generate(size_t answer) {
   call.request = RequestOf(std::move(inputs), std::move(outputs));
   call.request.model = config_.model;
   call.answer = answer;
-  // Also where a stop string may end it before its last token.
+  // Also if a stop string may end it before its last token.
   if (!request_.beams && (request_.in_pieces || !request_.stops.empty())) {
     call.request.on_parts = [self = weak_from_this(), answer](std::span<const InferPart> parts) {
       const std::shared_ptr<CompletionRun> run = self.lock();
@@ -429,7 +430,7 @@ StatusOr<std::vector<CompletionRun::ModelToken>> CompletionRun::TokensIn(
   return tokens;
 }
 
-// Those that come next; no end token is passed on.
+// The next tokens; end tokens are not passed on.
 void CompletionRun::TakeTokens(size_t index, std::span<const ModelToken> tokens) {
   Answer& answer = answers_[index];
   for (const ModelToken& token : tokens) {
@@ -445,7 +446,7 @@ void CompletionRun::TakeTokens(size_t index, std::span<const ModelToken> tokens)
 Status CompletionRun::TakeAnswer(size_t index, StatusOr<InferResponse> response) {
   answers_[index].call.reset();
   answers_[index].complete = true;
-  if (answers_[index].stop.stopped()) {  // it may have been cancelled for that
+  if (answers_[index].stop.stopped()) {  // it may have been cancelled because of that
     if (!answers_[index].reading) Finish(index);
     return absl::OkStatus();
   }
@@ -471,7 +472,7 @@ Status CompletionRun::TakeAnswer(size_t index, StatusOr<InferResponse> response)
 
 int64_t CompletionRun::names_per_token() const {
   const int64_t likely = request_.logprobs.value_or(-1);
-  return likely > 0 ? likely + 1 : likely;  // the token's own
+  return likely > 0 ? likely + 1 : likely;  // plus the token itself
 }
 
 std::vector<int64_t> CompletionRun::IdsToRead(std::span<const int64_t> read,
@@ -605,7 +606,7 @@ Status CompletionRun::TakeTextTokens(size_t index, size_t count, std::span<const
   return absl::OkStatus();
 }
 
-// With the tokens that end in it, or where nothing follows, begin in it.
+// With the tokens that end in it or, if nothing follows, begin in it.
 void CompletionRun::AddText(size_t index, std::string text, bool last) {
   Answer& answer = answers_[index];
   Completion& completion = completions_[index];

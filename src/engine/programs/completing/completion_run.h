@@ -1,7 +1,7 @@
-// One request of a model that continues texts: for each of its prompts a request of the tokenizer,
-// one of the model for each answer (with beams, one for all), and those of the detokenizer, as
-// tokens come. Where prompts are echoed with log-probabilities, one more of the model and of the
-// detokenizer for each prompt.
+// One request of a model that completes texts. For each prompt it makes a request to the tokenizer,
+// one to the model for each answer (with beams, one for all), and requests to the detokenizer as
+// tokens come. If prompts are echoed with log-probabilities, it makes one more request to the model
+// and to the detokenizer per prompt.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_COMPLETING_COMPLETION_RUN_H_
 
@@ -28,39 +28,42 @@ struct CompletionModels {
   CalledModel tokenizer, model, detokenizer;
 };
 
-// What a request says.
+// The contents of a request.
 struct CompletionRequest {
-  Tensor text, options;            // of the tokenizer: by prompt
-  std::vector<NamedTensor> given;  // inputs of the model, but its prompt and seed
+  Tensor text, options;            // inputs of the tokenizer: by prompt
+  std::vector<NamedTensor> given;  // inputs of the model, except its prompt and seed
   std::optional<int64_t> seed = {};
-  int64_t answers = 1;             // to each prompt
-  bool beams = false;              // of one search; else each is a request of its own
-  bool echo = false;               // each answer begins with its prompt
-  bool no_tokens = false;          // nothing is generated: answers are their echoes
+  int64_t answers = 1;             // per prompt
+  bool beams = false;              // all from one beam search; if false, each answer is a separate
+                                   // request
+  bool echo = false;               // each answer starts with its prompt
+  bool no_tokens = false;          // nothing is generated: answers are only echoes
   std::vector<std::string> stops;  // strings
   std::set<int64_t> end_tokens;    // that end an answer
-  bool in_pieces = false;          // texts are wanted as they come
-  // An answer may go on until prompt and answer have so many tokens; 0: as the model has it.
+  bool in_pieces = false;          // texts are sent as they are produced
+  // An answer may continue until prompt and answer together have this many tokens; 0: the model's
+  // limit.
   int64_t longest = 0;
-  // How many tokens that might have been are wanted of each one's place, beside log-probabilities;
-  // nothing: neither. The model is asked for them by `given`.
+  // The number of candidate tokens to report per position, in addition to log-probabilities;
+  // absent: neither. `given` requests them from the model.
   std::optional<int64_t> logprobs = {};
 };
 
-// The log-probability of a token that follows none: the first of a prompt.
+// The log-probability of a token without a predecessor: the first of a prompt.
 inline constexpr float kNoLogprob = 1.0f;
 
-// What a token of an answer is in its text.
+// A token of an answer and its text.
 struct TextToken {
-  std::string text;  // of all tokens in a row, that of the answer
+  std::string text;  // concatenated over all tokens: the answer
   float logprob = 0;
-  // The most likely ones in its place, by name, and itself behind them where it is not among them.
+  // The most likely tokens at this position, by name, followed by the token itself if it is not
+  // among them.
   std::vector<std::pair<std::string, float>> likely = {};
 };
 
 struct Completion {
   std::string text;
-  bool stopped = false;  // by an end token or a stop string; else there were max_tokens
+  bool stopped = false;  // by an end token or a stop string; false: at max_tokens
   int64_t tokens = 0;
   std::vector<TextToken> text_tokens = {};  // with logprobs
 };
@@ -80,73 +83,73 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   CompletionRun(const CompletionRun&) = delete;
   CompletionRun& operator=(const CompletionRun&) = delete;
 
-  // Once. `emit` gets pieces of the answers' texts, in order, by one thread at a time; `done` is
-  // called when nothing runs any more: before this returns, or on another thread. The status of
-  // what failed first says which step it was.
+  // Call it once. `emit` receives pieces of the answers' texts in order, from one thread at a time.
+  // `done` is called when nothing runs any more: before this returns, or on another thread. The
+  // status is that of the first failure and names the step.
   using Emit = absl::AnyInvocable<void(size_t answer, CompletionPiece piece)>;
   using Done = absl::AnyInvocable<void(const Status&)>;
-  // `admission`: its requests' (ModelCalls::Begin); may be null.
+  // `admission`: for its requests (ModelCalls::Begin); may be null.
   void Begin(std::optional<TimePoint> deadline, std::shared_ptr<Admission> admission, Emit emit,
              Done done);
-  // Nobody waits for the answer any more: begins nothing more, and cancels what runs.
+  // The answer is no longer needed: starts nothing more, and cancels what runs.
   void Stop();
 
-  // After `done` was called with OK. All answers to a prompt are beside each other.
+  // After `done` was called with OK. All answers to a prompt are adjacent.
   const std::vector<Completion>& answers() const { return completions_; }
   std::vector<int64_t> prompt_tokens() const;  // by prompt
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  // As the model gives it.
+  // As returned by the model.
   struct ModelToken {
     int64_t id = 0;
     // With logprobs:
     float logprob = 0;
-    std::vector<std::pair<int64_t, float>> likely = {};  // as TextToken's
+    std::vector<std::pair<int64_t, float>> likely = {};  // as in TextToken
   };
   struct Prompt {
     std::vector<int64_t> ids = {};
-    bool scored = false;   // with logprobs, if echoed: the model has been asked for them
-    bool reading = false;  // likewise, the detokenizer
-    bool echoed = false;   // its answers have it, if they are to have it
-    std::vector<ModelToken> tokens = {};  // likewise: of the ids
+    bool scored = false;                  // echo with logprobs: the model has been asked for them
+    bool reading = false;                 // echo with logprobs: the detokenizer has been asked
+    bool echoed = false;                  // its answers have the echo, if requested
+    std::vector<ModelToken> tokens = {};  // with logprobs: for the ids
   };
   struct Answer {
     explicit Answer(const std::vector<std::string>& stops) : stop(stops) {}
 
-    std::vector<int64_t> ids;     // the end of the prompt, where it is continued; the answer's
-    size_t window = 0, read = 0;  // ids whose text is out begin, and end
-    size_t sent = 0;              // ids that the detokenizer has
-    bool reading = false;         // it has them
-    bool complete = false;        // no more tokens come
-    bool over = false;            // nor text
+    std::vector<int64_t> ids;     // the end of the prompt, if it is continued; then the answer's
+    size_t window = 0, read = 0;  // the ids whose text was sent begin, and end
+    size_t sent = 0;              // ids that were sent to the detokenizer
+    bool reading = false;         // the detokenizer is working on them
+    bool complete = false;        // no more tokens will come
+    bool over = false;            // and no more text
     bool ended_by_token = false;
     std::optional<uint64_t> call;  // its request to the model
     StopText stop;
 
     // With logprobs:
-    std::vector<ModelToken> unread;  // those of the last ids, which have no text yet
-    std::deque<TextToken> held;      // whose text is not all out
-    size_t out = 0;                  // bytes of the text of those that are
+    std::vector<ModelToken> unread;  // those of the last ids, whose text is not known yet
+    std::deque<TextToken> held;      // tokens whose text was not completely sent
+    size_t out = 0;                  // bytes of their text that were sent
   };
   // A request to be made.
   struct Call {
     const CalledModel* model;
     InferRequest request = {};
     absl::AnyInvocable<Status(CompletionRun&, StatusOr<InferResponse>)> take = {};
-    std::optional<size_t> answer = {};  // that it generates
+    std::optional<size_t> answer = {};  // the answer that it generates
   };
   struct Piece {
     size_t answer;
     CompletionPiece piece;
   };
 
-  // Makes requests, passes on pieces; calls `done_` at the end. Returns with the lock released.
+  // Makes requests and passes on pieces; calls `done_` at the end. Returns with the lock released.
   void Advance(Lock lock);
   std::optional<Call> NextCall();
   Call Tokenize(size_t prompt);
   Call Generate(size_t answer);
-  // What is wanted of a prompt for its echo.
+  // The next request needed for a prompt's echo.
   std::optional<Call> Echo(size_t prompt);
   Call Score(size_t prompt);
   Call ReadPrompt(size_t prompt);
@@ -158,22 +161,22 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   Status TakePromptText(size_t prompt, const InferResponse& response);
   Status AddEcho(size_t prompt, std::string text, std::vector<TextToken> tokens);
   size_t PromptOf(size_t answer) const { return answer / static_cast<size_t>(request_.answers); }
-  // `row`: of outputs that have several answers; nothing: of a part of one.
+  // `row`: for outputs that have several answers; absent: for a part of one.
   StatusOr<std::vector<ModelToken>> TokensIn(std::span<const NamedTensor> outputs,
                                              std::optional<int64_t> row) const;
   void TakeTokens(size_t answer, std::span<const ModelToken> tokens);
-  // Of ids, then of each new one those that might have been.
+  // The ids, then the candidate tokens of each new one.
   std::vector<int64_t> IdsToRead(std::span<const int64_t> ids,
                                  std::span<const ModelToken> added) const;
   int64_t names_per_token() const;
-  // With logprobs: what tokens add to `text`, behind which are the names of others, until they are
-  // taken off.
+  // With logprobs: what each token adds to `text`. The names of candidate tokens follow the text
+  // and are removed from it.
   StatusOr<std::vector<TextToken>> TextTokensOf(std::span<const ModelToken> tokens,
                                                 std::span<const int64_t> lengths,
                                                 std::string& text) const;
   Status CountNames(size_t tokens);
-  // Likewise of the next `count` tokens of an answer. `whole`: not to be read again if there is no
-  // text.
+  // The same for the next `count` tokens of an answer. `whole`: they are not read again if there is
+  // no text.
   Status TakeTextTokens(size_t answer, size_t count, std::span<const int64_t> lengths, bool whole,
                         std::string& text);
   Status TakeAnswer(size_t answer, StatusOr<InferResponse> response);
@@ -195,20 +198,20 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Prompt> prompts_;
-  size_t begun_ = 0;                // prompts that the tokenizer was asked for
-  size_t over_ = 0;                 // answers
-  std::deque<size_t> to_generate_;  // answers whose requests to the model are to be made
-  std::deque<size_t> to_echo_;      // prompts of which something is wanted for their echo
-  std::vector<Answer> answers_;     // by prompt, then by answer to it
+  size_t begun_ = 0;                // prompts sent to the tokenizer
+  size_t over_ = 0;                 // finished answers
+  std::deque<size_t> to_generate_;  // answers whose requests to the model must be made
+  std::deque<size_t> to_echo_;      // prompts that need a request for their echo
+  std::vector<Answer> answers_;     // by prompt, then by answer
   std::vector<Completion> completions_;
   size_t echoed_bytes_ = 0;
-  int64_t names_ = 0;  // of tokens that might have been, in all of these
+  int64_t names_ = 0;  // total names of candidate tokens
   uint64_t next_call_ = 0;
   std::map<uint64_t, RequestId> running_;  // 0: not known yet
-  std::set<uint64_t> unwanted_;            // of them, to be cancelled when that is known
+  std::set<uint64_t> unwanted_;            // those to cancel when their number is known
   std::deque<RequestId> to_cancel_;
   std::deque<Piece> pieces_;
-  bool advancing_ = false;  // some thread is in Advance()
+  bool advancing_ = false;  // a thread is in Advance()
   Status status_;
 };
 
