@@ -1,11 +1,11 @@
-// Beam search: which of the continuations of a request's hypotheses live on, which end, and when
-// there is nothing left to gain. No model is here.
+// Beam search: selects the continuations of a request's hypotheses that stay live and those that
+// finish, and decides when to stop. It does not run the model.
 //
-// As transformers' generate() has it (5.x, _beam_search): of all continuations of all live
-// hypotheses, ordered by the sum of their tokens' log-probabilities, those among the first `beams`
-// that end are finished, and the best `beams` that do not end live on. A finished one's score is
-// its sum over its length to the power of `length_penalty`. Equal ones: the lower hypothesis, then
-// the lower token, is first, and the older is kept.
+// Same algorithm as transformers' generate() (5.x, _beam_search). All continuations of all live
+// hypotheses are ordered by the sum of their tokens' log-probabilities. Those among the first
+// `beams` that end are finished, and the best `beams` that do not end stay live. A finished one's
+// score is its sum divided by its length to the power of `length_penalty`. Ties: the lower
+// hypothesis, then the lower token, comes first, and the older one is kept.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_BEAM_SEARCH_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_BEAM_SEARCH_H_
 
@@ -15,40 +15,40 @@
 
 namespace chairlift {
 
-// Either way.
+// In both directions.
 inline constexpr float kMostLengthPenalty = 10.0f;
 
 struct BeamOptions {
   int64_t beams = 1;  // 1: no search
   float length_penalty = 1.0f;
-  // Ends as soon as `finished` hypotheses are. Else it goes on until the best live one's sum over
-  // its length so far, to the power, is no better than the worst of those.
+  // Stop as soon as `finished` hypotheses are finished. Otherwise continue until the best live
+  // one's sum, divided by its length so far to the power, is no better than the worst of those.
   bool early_stopping = false;
-  // The best of so many are kept. `beams`; `beams` times patience with early_stopping (Kasai et
+  // How many of the best are kept: `beams`, or `beams` times patience with early_stopping (Kasai et
   // al., "A call for clarity in beam search: how it works and when it stops", 2022).
   int64_t finished = 1;
 };
 
 struct Continuation {
   int64_t token = 0;
-  float score = 0;    // its log-probability, as the request's rules changed it
-  float logprob = 0;  // as the model has it; where the request wants it
+  float score = 0;    // its log-probability after the request's rules
+  float logprob = 0;  // as returned by the model; if the request needs it
   bool ends = false;
 };
 
-// Of `scores`, by token, what Advance() may need: all in `ends`, which end, and the best `beams` of
-// the others. `all_end`: so do they. None of −∞. No score is NaN.
+// From `scores`, by token, those that Advance() may need: all in `ends` (tokens that end), and the
+// best `beams` of the others. `all_end`: those end too. Omits −∞. No score may be NaN.
 std::vector<Continuation> TopContinuations(std::span<const float> scores,
                                            std::span<const int64_t> ends, bool all_end,
                                            int64_t beams);
 
 struct Hypothesis {
   std::vector<int64_t> tokens;
-  // By token: Continuation::logprob, and the number of the row that it was chosen from, counted
-  // over all calls of Advance().
+  // By token: Continuation::logprob, and the number of the row it was selected from, counted over
+  // all calls of Advance().
   std::vector<float> logprobs;
   std::vector<int32_t> rows;
-  // Of a live one the sum, of a finished one with its length penalty.
+  // For a live one the sum; for a finished one with its length penalty.
   double score = 0;
 
   void Append(const Continuation& next, int32_t row);
@@ -58,12 +58,12 @@ class BeamSearch {
  public:
   explicit BeamSearch(const BeamOptions& options) : options_(options), live_(1) {}
 
-  // At first one, of no tokens.
+  // Initially one without tokens.
   const std::vector<Hypothesis>& live() const { return live_; }
-  // `rows`: of each live hypothesis its TopContinuations(). Returns by new live one the place of
-  // that which it continues, among those before.
+  // `rows`: the TopContinuations() of each live hypothesis. Returns, for each new live one, the
+  // index of the previous one that it continues.
   std::vector<int32_t> Advance(std::span<const std::vector<Continuation>> rows);
-  // None is live then.
+  // No hypothesis is live then.
   bool done() const { return live_.empty(); }
   // Best first.
   const std::vector<Hypothesis>& finished() const { return finished_; }
@@ -74,7 +74,7 @@ class BeamSearch {
 
   const BeamOptions options_;
   std::vector<Hypothesis> live_, finished_;
-  int32_t rows_ = 0;  // so far
+  int32_t rows_ = 0;  // number so far
 };
 
 }  // namespace chairlift

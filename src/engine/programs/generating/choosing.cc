@@ -18,10 +18,10 @@ std::span<float> LogSoftmaxed(std::span<const float> logits, std::span<float> to
 
 constexpr float kNoChance = -std::numeric_limits<float>::infinity();
 
-// Also of NaN, which infinite logits make.
+// Also for NaN, which infinite logits produce.
 float Carried(float logprob) { return logprob >= kLeastLogprob ? logprob : kLeastLogprob; }
 
-// The likeliest first; of equal ones the lower.
+// Most likely first; ties in order of token.
 std::vector<std::pair<int64_t, float>> MostLikelyOf(std::span<const float> logprobs, int64_t n) {
   const auto most = static_cast<size_t>(n);
   std::vector<std::pair<int64_t, float>> top;
@@ -34,7 +34,7 @@ std::vector<std::pair<int64_t, float>> MostLikelyOf(std::span<const float> logpr
     if (top.size() > most) top.pop_back();
     return top.size() < most ? kNoChance : top.back().second;
   });
-  for (int64_t token = 0; top.size() < most; ++token) {  // those of −∞
+  for (int64_t token = 0; top.size() < most; ++token) {  // tokens of −∞
     if (!(logprobs[static_cast<size_t>(token)] > kNoChance)) top.emplace_back(token, kNoChance);
   }
   for (auto& [token, logprob] : top) logprob = Carried(logprob);
@@ -52,11 +52,11 @@ void Change(std::span<float> scores, std::span<const int64_t> prompt,
   Penalise(scores, prompt, answer, counts, limits.penalties);
 }
 
-// What an answer's next token must follow.
+// The rules for an answer's next token.
 struct Rules {
-  int64_t forced;  // −1: none
+  int64_t forced;  // −1: not forced
   std::vector<int64_t> suppressed, ends;
-  bool last;  // of the tokens that it may have
+  bool last;  // the last token that it may have
 
   bool Ends(int64_t token) const {
     return last || std::find(ends.begin(), ends.end(), token) != ends.end();
@@ -111,7 +111,7 @@ Choice Choose(const GenerationLimits& limits, std::span<const int64_t> prompt,
       Change(changed, prompt, answer, counts, limits);
       row = changed;
     }
-    // Where one is forced, nothing is suppressed: the logits are looked through for NaN alone.
+    // If one is forced, nothing is suppressed: the logits are only checked for NaN.
     const std::span<const int64_t> without =
         rules.forced >= 0 ? std::span<const int64_t>() : rules.suppressed;
     StatusOr<int64_t> token = NextToken(row, without, limits.sampling, place);

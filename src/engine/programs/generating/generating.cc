@@ -1,6 +1,6 @@
-// Decoders: a request is its prompt, in pieces, then a step a token, and joins and leaves the batch
-// at any step. Keys and values stay in blocks from step to step. With an encoder, that runs once
-// before, and leaves the keys and values of the source in blocks, too.
+// Decoders: a request is its prompt, in parts, then one step per token, and joins and leaves the
+// batch at any step. Keys and values stay in blocks between steps. An encoder, if any, runs once
+// before, and stores the keys and values of the source in blocks too.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -29,14 +29,14 @@ namespace {
 
 constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kLikelyBatch = 16;
-// Where neither the model's tables nor its files say how long a sequence may be.
+// If neither the model's tables nor its files give a maximum length.
 constexpr int64_t kDefaultMaxLength = 2048;
-// Of what its tables have, where the settings do not say: some have rotary ones for 131072 tokens.
+// The limit by tables if settings give none: some models have rotary tables for 131072 tokens.
 constexpr int64_t kMostDefaultLength = 4096;
-// Of keys and values, so that blocks times tokens are far from overflow.
+// For keys and values, so that blocks times tokens cannot overflow.
 constexpr int64_t kMostTokenBytes = int64_t{1} << 30;
-// Of keys and values, where the settings do not say: room for so many of the longest requests, and
-// so many bytes at most, but for one request.
+// For keys and values if settings give no size: room for this many of the longest requests, within
+// a number of bytes, but at least for one request.
 constexpr int64_t kDefaultLongest = 32;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
@@ -44,7 +44,7 @@ constexpr const char* kEncoderFile = "encoder_model.onnx";
 
 class GeneratingProgram final : public Program {
  public:
-  // `encoder`: null where there is none.
+  // `encoder`: null if there is none.
   GeneratingProgram(ServingPlan plan, std::unique_ptr<PagedStep> step,
                     std::unique_ptr<SourceEncoder> encoder,
                     std::unique_ptr<GenerationInputs> inputs,
@@ -111,7 +111,7 @@ class GeneratingProgram final : public Program {
  private:
   struct Item {
     GeneratingRequest* request;
-    size_t node;  // of the task
+    size_t node;  // index in the task
     std::vector<StepTokens> sequences = {};
     bool complete = false;  // its request has the result: it must not be computed again
   };
@@ -120,7 +120,7 @@ class GeneratingProgram final : public Program {
   Items BeginSteps(TaskRun& run, TaskResult& result);
   Items BeginSources(TaskRun& run, TaskResult& result) const;
   Status Compute(std::span<Item> items, TaskRun& run);
-  // By sequence of `items`, in order; of none where their request's prompt goes on.
+  // By sequence of `items`, in order; empty if the prompt of their request continues.
   std::vector<Choice> ChooseNext(std::span<const Item> items, const Tensor& logits, Team& team);
   Status Encode(std::span<Item> items, TaskRun& run);
 
@@ -129,7 +129,7 @@ class GeneratingProgram final : public Program {
   const std::unique_ptr<SourceEncoder> encoder_;
   const std::unique_ptr<GenerationInputs> inputs_;
   const std::unique_ptr<GenerationCosts> costs_;  // null: unknown
-  GenerationCosts::Size ran_;                     // of the last task; of no tokens: unknown
+  GenerationCosts::Size ran_;                     // of the last task; 0 tokens: unknown
   const std::vector<std::string> notes_;
   const std::vector<PassReport> passes_;
 };
@@ -137,7 +137,7 @@ class GeneratingProgram final : public Program {
 StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedRequest request,
                                                                   bool parts) {
   GenerationLimits limits = inputs_->LimitsOf(request);
-  // The request's tensors go on being held by it.
+  // The request keeps its tensors.
   const std::span<const int64_t> source = inputs_->Source(request);
   const std::span<const int64_t> prompt = inputs_->Prompt(request);
   const int64_t returned = GenerationInputs::Returned(request);
@@ -152,8 +152,8 @@ std::vector<Choice> GeneratingProgram::ChooseNext(std::span<const Item> items, c
                                                   Team& team) {
   struct Row {
     const GeneratingRequest* request;
-    size_t sequence;  // of it
-    size_t row;       // of the logits
+    size_t sequence;  // index of its sequence
+    size_t row;       // index of its logits row
   };
   std::vector<Row> rows;
   size_t sequences = 0;
@@ -201,7 +201,7 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     const bool predicts = request.predicts();
     const Status completed =
         CatchOutOfMemory([&] { return request.Complete(left.first(item.sequences.size())); });
-    // Of all beams together, a token a step.
+    // For all beams together, one token per step.
     if (completed.ok() && predicts) {
       request.times.Token(request.read_tokens(), Clock::Steady().Now());
     }
@@ -300,7 +300,7 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
     for (const Item& item : items) ran_.sequences += static_cast<int32_t>(item.sequences.size());
   }
   if (!together && items.size() > 1 && !stopped) {
-    // None fails for another's data.
+    // None fails because of another's data.
     for (Item& item : items) {
       if (!item.complete) compute({&item, 1});
     }
@@ -310,7 +310,7 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
   done(result);
 }
 
-// What of a model's files and settings is said of it.
+// The part of a model's files and settings shown in its diagnosis.
 std::string Described(PagedStep& step, const GenerationConfig& config, int64_t cache_bytes) {
   std::string text = fmt::format(
       "it generates: up to {} tokens of prompt and answer; keys and values take {} bytes a token, "

@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-// By output, which are wanted in parts.
+// By output: whether it is sent in parts.
 std::vector<bool> InParts(const ValidatedRequest& request, bool parts) {
   std::vector<bool> wanted(kTopTokens + 1);
   for (const int output : request.outputs) wanted[static_cast<size_t>(output)] = parts;
@@ -85,7 +85,7 @@ GrownNode& GeneratingRequest::Grow(int64_t rows, int cell) {
 void GeneratingRequest::Grow(bool left_over) {
   const int64_t left = known() - computed_;
   GrownNode& node = Grow(left > 0 ? left : static_cast<int64_t>(sequences_.size()), kStepCell);
-  // A prompt of one token is as good as a step.
+  // A prompt of one token is equivalent to a step.
   node.divisible = left > 1;
   node.left_over = left_over;
 }
@@ -105,7 +105,7 @@ std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
     reused_ = computed_ = sequences_[0].Reuse(prompt_);
   }
   begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(known() - computed_, 1));
-  // One that has been given room keeps it where others find none.
+  // A request that has room keeps it even if others find none.
   const bool room = std::all_of(
       sequences_.begin(), sequences_.end(),
       [&](BlockPool::Sequence& sequence) { return sequence.Grow(computed_ + begun_, copies); });
@@ -220,7 +220,7 @@ void GeneratingRequest::Emit(const Choice& choice) {
 
 void GeneratingRequest::Finish() {
   done_ = true;
-  // Before those who wait for room are looked at.
+  // Before requests that wait for room are checked.
   sequences_.clear();
   source_sequence_.Clear();
 }
@@ -238,7 +238,7 @@ Tensor GeneratingRequest::Output(int output) const {
   for (const Hypothesis& one : returned) longest = std::max(longest, one.tokens.size());
   const auto places = static_cast<int64_t>(longest);
   const auto of_top = static_cast<size_t>(std::max<int64_t>(limits_.logprobs, 0));
-  // [hypotheses, longest], of values by token.
+  // [hypotheses, longest], for values by token.
   const auto by_token = [&]<typename T>(std::vector<T> Hypothesis::*values, T behind) {
     Tensor tensor = Tensor::Allocate(DTypeOf<T>::kValue, {count, places});
     T* to = tensor.data<T>();
@@ -249,7 +249,7 @@ Tensor GeneratingRequest::Output(int output) const {
     }
     return tensor;
   };
-  // [hypotheses, longest, logprobs], of values by row.
+  // [hypotheses, longest, logprobs], for values by row.
   const auto by_row = [&]<typename T>(const std::vector<T>& values, T behind) {
     Tensor tensor =
         Tensor::Allocate(DTypeOf<T>::kValue, {count, places, static_cast<int64_t>(of_top)});

@@ -22,7 +22,7 @@ constexpr size_t kMaxTokensInList = 256;
 constexpr size_t kMaxTokensInWord = 64;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 
-// An empty object where there is no such file.
+// An empty object if there is no such file.
 StatusOr<Json> ReadConfig(const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return Json::object();
@@ -44,7 +44,7 @@ StatusOr<int64_t> Token(const Json& value, const fs::path& file, const char* key
                          key, kMaxTokensInList);
 }
 
-// One, or a list.
+// One token, or a list.
 Status ReadTokens(const Json& json, const fs::path& file, const char* key,
                   std::vector<int64_t>& tokens) {
   const auto found = json.find(key);
@@ -69,7 +69,7 @@ Status ReadToken(const Json& json, const fs::path& file, const char* key, int64_
   return tokens.size() <= 1 ? absl::OkStatus() : Token(Json(), file, key).status();
 }
 
-// Whether all have been read: those of one token are added to `tokens`.
+// Whether all were read: those of one token are added to `tokens`.
 bool ReadBadWords(const Json& json, std::vector<int64_t>& tokens,
                   std::vector<std::vector<int64_t>>& words) {
   const auto found = json.find("bad_words_ids");
@@ -91,7 +91,7 @@ bool ReadBadWords(const Json& json, std::vector<int64_t>& tokens,
   return all;
 }
 
-// Whether they can be applied: what of them a request with beams has that does not say.
+// Whether they can be applied, as the defaults of a request with beams.
 StatusOr<bool> ReadBeams(const Json& json, const fs::path& file, GenerationConfig& config) {
   if (const auto found = json.find("length_penalty"); found != json.end() && !found->is_null()) {
     const double value = found->is_number() ? found->get<double>() : kMostLengthPenalty + 1;
@@ -107,7 +107,7 @@ StatusOr<bool> ReadBeams(const Json& json, const fs::path& file, GenerationConfi
   return found->is_boolean();
 }
 
-// [[1, token], [2, token], …], which follow the start token. Whether it is something else.
+// [[1, token], [2, token], …], which follow the start token. True if it is something else.
 bool ReadForced(const Json& json, std::vector<int64_t>& tokens) {
   const auto found = json.find("forced_decoder_ids");
   if (found == json.end() || found->is_null()) return false;
@@ -138,7 +138,7 @@ Status ReadLeast(const Json& json, const fs::path& file, const char* key, int64_
   return ReadLimit(json, file, key, least);
 }
 
-// Those that transformers has.
+// The penalties that transformers has.
 Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penalties) {
   if (const auto found = json.find("repetition_penalty");
       found != json.end() && !found->is_null()) {
@@ -159,13 +159,13 @@ Status ReadPenalties(const Json& json, const fs::path& file, Penalties& penaltie
   return absl::OkStatus();
 }
 
-// An empty object where there is none.
+// An empty object if there is none.
 Json Section(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_object() ? *found : Json::object();
 }
 
-// Of genai_config.json. Its max_length is mostly what the model can take, and no wish then.
+// For genai_config.json. Its max_length is usually the model's limit, and then not a default.
 Status ReadSearch(const Json& model, const Json& search, const fs::path& file,
                   GenerationConfig& config) {
   CHAIRLIFT_RETURN_IF_ERROR(ReadPenalties(search, file, config.penalties));
@@ -227,7 +227,7 @@ StatusOr<GenerationConfig> ReadGenerationConfig(const fs::path& folder, bool sou
       config.not_applied.emplace_back("forced_decoder_ids");
     }
   }
-  // What changes greedy answers; what only sampling reads follows from do_sample.
+  // Settings that change greedy answers; those that only affect sampling depend on do_sample.
   const std::pair<const char*, Json> neutral[] = {{"do_sample", false},
                                                   {"num_beams", 1},
                                                   {"encoder_repetition_penalty", 1.0},

@@ -14,13 +14,13 @@ namespace {
 
 constexpr Duration kTimingBudget = std::chrono::milliseconds(2500);
 constexpr TimingEffort kEffort = {.rounds = 3};
-// Tokens before those of each sequence, and of its source: what live requests may have.
+// Tokens before those of each sequence, and of its source, in typical live requests.
 constexpr int64_t kCached = 128;
 constexpr int64_t kSource = 32;
 
-// Sizes to be timed, the cheapest first: where time runs out, what is left are the largest. Four
-// times as many tokens each: the time of a model of 100 million weights reaches steps with pieces
-// of prompts.
+// Sizes to time, cheapest first, so that only the largest are missing if time runs out. Each has
+// four times as many tokens: within the time limit, a model of 100 million weights reaches steps
+// with parts of prompts.
 std::vector<GenerationCosts::Size> SizesToTime(int max_tokens) {
   std::vector<GenerationCosts::Size> sizes;
   for (int tokens = 1; tokens <= max_tokens; tokens *= 4) {
@@ -31,7 +31,7 @@ std::vector<GenerationCosts::Size> SizesToTime(int max_tokens) {
   return sizes;
 }
 
-// Blocks of keys and values of so many sequences, all zeros.
+// Blocks of keys and values for several sequences, all zeros.
 class Context {
  public:
   Context(PagedStep& step, const GenerationCosts::Size& size)
@@ -74,7 +74,7 @@ CostSamples Measure(PagedStep& step, int max_tokens, Team& team, const TimingPro
   const std::function<void()> tick = ProgressUntil(until, progress);
   Duration last{0};
   for (const GenerationCosts::Size& size : SizesToTime(max_tokens)) {
-    // The next takes up to four times as long as the last, and runs twice at least.
+    // The next size takes up to four times as long as the last, and runs at least twice.
     if (clock.Now() + 8 * last > until) break;
     const Context context(step, size);
     if (!context.fits()) continue;
@@ -95,7 +95,7 @@ CostSamples Measure(PagedStep& step, int max_tokens, Team& team, const TimingPro
 CostSamples WithMostTokens(CostSamples samples, int32_t max_tokens) {
   std::map<int32_t, CostSamples> by_sequences;
   for (const LengthCosts::Sample& sample : samples) by_sequences[sample.length].push_back(sample);
-  double each = 0;  // token
+  double each = 0;  // time per token
   for (auto& [sequences, line] : by_sequences) {
     const auto fewer = [](const auto& a, const auto& b) { return a.rows < b.rows; };
     std::sort(line.begin(), line.end(), fewer);
@@ -137,7 +137,8 @@ Duration GenerationCosts::Cost(CellType /*type*/, int32_t rows, int32_t length) 
 }
 
 void GenerationCosts::Learn(const Size& size, bool helped, Duration measured) {
-  // What its own worker did alone, or was not helped with for a while, is another size of team.
+  // A task that ran on its own worker alone, or with help only for a while, is not a team's
+  // measurement.
   if (size.tokens == 0 || (workers_ > 1 && !helped)) return;
   costs_.Learn(kStepCell, size.tokens, std::min(size.sequences, most_sequences_), measured);
 }

@@ -1,5 +1,5 @@
-// What a decoder's steps cost, by tokens and by the sequences that these are of: a sequence's last
-// token alone has logits, which may take as much as all else.
+// The cost of a decoder's steps, by tokens and by the number of their sequences: logits are
+// computed for the last token of each sequence, which may take as long as everything else.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_COSTS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_COSTS_H_
 
@@ -13,13 +13,13 @@
 
 namespace chairlift {
 
-// With samples of `max_tokens` tokens where the time that timing may take has ended before: each
-// further token takes what those before it did. (In proportion, as costs go on beyond the last
-// sample, what a step takes once would count again and again: pieces of prompts would stay small,
-// and what larger ones take would never be learnt.)
+// Adds samples of `max_tokens` tokens if the time limit stopped timing before: each further token
+// costs as much as the average of the earlier ones. (Extrapolating in proportion, as costs do
+// beyond the last sample, would count the fixed cost of a step again and again. Parts of prompts
+// would stay small, and the cost of larger ones would never be learnt.)
 CostSamples WithMostTokens(CostSamples samples, int32_t max_tokens);
 
-// Of tasks by all workers together. Not thread-safe: as LearntCosts.
+// For tasks by all workers together. Not thread-safe: like LearntCosts.
 class GenerationCosts final : public CostModel {
  public:
   struct Size {
@@ -27,15 +27,15 @@ class GenerationCosts final : public CostModel {
     int32_t sequences = 0;
   };
 
-  // Kept ones, or, if `load` says so, measured, with steps of up to `max_tokens`; null where they
-  // are not known.
+  // Saved costs, or, if `load` allows it, measured ones with steps of up to `max_tokens`; null if
+  // unknown.
   static std::unique_ptr<GenerationCosts> Find(PagedStep& step, int max_tokens,
                                                const LoadOptions& load);
 
-  // `type`: kStepCell. `length`: sequences.
+  // `type`: kStepCell. `length`: number of sequences.
   Duration Cost(CellType type, int32_t rows, int32_t length) const override;
-  // A step of that size took so long; of no tokens: nothing is said. `helped`: by more than one
-  // worker.
+  // Learns that a step of that size took `measured`; ignored for 0 tokens. `helped`: by more than
+  // one worker.
   void Learn(const Size& size, bool helped, Duration measured);
   Status Keep() const { return costs_.Keep(); }
 
@@ -44,7 +44,7 @@ class GenerationCosts final : public CostModel {
 
   LearntCosts costs_;
   int workers_ = 1;
-  int32_t most_sequences_ = 1;  // of those measured: more cost what these do
+  int32_t most_sequences_ = 1;  // the most measured: more sequences cost the same
 };
 
 }  // namespace chairlift

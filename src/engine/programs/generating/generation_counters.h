@@ -1,5 +1,4 @@
-// What a model that generates has done since it was loaded: its requests, their tokens, and when
-// these came.
+// Counters of a model that generates since it was loaded: requests, tokens, and their times.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_COUNTERS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_COUNTERS_H_
 
@@ -21,7 +20,7 @@ class DurationHistogram {
   Histogram Read() const;
 
  private:
-  // Seconds: 100 µs to 100 s, three steps a decade.
+  // Seconds: 100 µs to 100 s, three steps per decade.
   static constexpr std::array<double, 19> kBounds = {1e-4,   2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2,
                                                      2.5e-2, 5e-2,   0.1,  0.25, 0.5,    1,    2.5,
                                                      5,      10,     25,   50,   100};
@@ -34,7 +33,7 @@ class DurationHistogram {
 class GenerationCounters {
  public:
   GenerationStatistics Read(const BlockPool& pool) const;
-  // A request was set back.
+  // A request was preempted.
   void SetBack() { set_back_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
@@ -45,7 +44,8 @@ class GenerationCounters {
   DurationHistogram first_token_, between_tokens_;
 };
 
-// Of one request; used by one thread at a time. It leaves with its end at the latest.
+// For one request; used by one thread at a time. The request leaves the counters at the latest when
+// this is destroyed.
 class GenerationTimes {
  public:
   GenerationTimes() = default;
@@ -55,15 +55,15 @@ class GenerationTimes {
 
   // `counters` must outlive it.
   void Arrive(GenerationCounters& counters, TimePoint now);
-  // A part of its prompt or source is computed; from the second call on, nothing.
+  // A part of its prompt or source is computed; no effect after the first call.
   void Start();
-  // A token of the answer has come, behind so many of the prompt or source.
+  // A token of the answer was produced, after this many tokens of the prompt or source.
   void Token(int64_t prompt_tokens, TimePoint now);
   void Leave();
 
  private:
   GenerationCounters* counters_ = nullptr;
-  TimePoint last_{};  // it arrived, or its last token came
+  TimePoint last_{};  // when it arrived, or its last token was produced
   bool started_ = false, answers_ = false;
 };
 

@@ -11,21 +11,21 @@
 namespace chairlift {
 namespace {
 
-// Tokens of an answer where neither the request nor the model's files say how many.
+// Length of an answer if neither the request nor the model's files give one.
 constexpr int64_t kDefaultMaxTokens = 16;
-// Each is compared with every token, or every answer's end.
+// Each is compared with every token, or with the end of every answer.
 constexpr int64_t kMostListedTokens = 256;
 constexpr int64_t kMostSequences = 64, kMostSequenceTokens = 64;
 constexpr float kMostTemperature = 100.0f;
-// Of presence and frequency, as OpenAI has it.
+// For presence and frequency, as in OpenAI's API.
 constexpr float kMostPenalty = 2.0f;
 constexpr size_t kMostBiases = 1024;
-constexpr float kMostBias = 100.0f;  // likewise
+constexpr float kMostBias = 100.0f;  // as in OpenAI's API
 constexpr int64_t kMostBeams = 32;
 constexpr float kMostPatience = 32.0f;
-// Likewise, of chat completions.
+// As in OpenAI's chat completions.
 constexpr int64_t kMostLogprobs = 20;
-// That a request's answers may take before they are sent.
+// Memory that a request's answers may take before they are sent.
 constexpr int64_t kMostAnswerBytes = int64_t{64} << 20;
 
 enum InputPlace {
@@ -124,7 +124,7 @@ int64_t AnySeed() {
 SamplingOptions SamplingOf(const ValidatedRequest& request) {
   SamplingOptions options;
   options.temperature = NumberOf<float>(request, kTemperature);
-  // −1 stands for all, as in other servers.
+  // −1 means all, as in other servers.
   options.top_k = NumberOf<int32_t>(request, kTopK);
   if (options.top_k == -1) options.top_k = 0;
   options.top_p = NumberOf<float>(request, kTopP);
@@ -134,7 +134,7 @@ SamplingOptions SamplingOf(const ValidatedRequest& request) {
 }
 
 Status CheckSampling(const SamplingOptions& options) {
-  // Also where one is NaN.
+  // Also rejects NaN.
   if (!(options.temperature >= 0 && options.temperature <= kMostTemperature)) {
     return InvalidArgument("temperature is {}; it must be from 0 to {}", options.temperature,
                            kMostTemperature);
@@ -213,7 +213,7 @@ Status CheckBeams(const ValidatedRequest& request) {
                          returned, most, most < beams ? " times patience" : "");
 }
 
-// Of all hypotheses, live and finished, and of the tokens that each was chosen from.
+// For all hypotheses, live and finished, and the tokens that each was selected from.
 Status CheckAnswerBytes(const ValidatedRequest& request) {
   const BeamOptions beams = BeamsOf(request);
   const int64_t logprobs = std::max(NumberOf<int32_t>(request, kLogprobs), 0);
@@ -221,7 +221,7 @@ Status CheckAnswerBytes(const ValidatedRequest& request) {
   const int64_t hypotheses = beams.beams > 1 ? beams.beams + beams.finished : 1;
   constexpr int64_t kOfToken = sizeof(int64_t) + sizeof(float) + sizeof(int32_t);
   constexpr int64_t kOfLogprob = sizeof(int64_t) + sizeof(float);
-  // None of the factors is past 2^31, 1056 and 20.
+  // The factors are at most 2^31, 1056 and 20.
   const int64_t bytes = most * (hypotheses * kOfToken + beams.beams * logprobs * kOfLogprob);
   if (bytes <= kMostAnswerBytes) return absl::OkStatus();
   return InvalidArgument(
@@ -232,7 +232,7 @@ Status CheckAnswerBytes(const ValidatedRequest& request) {
       kMostAnswerBytes >> 20);
 }
 
-// Tokens 0 to vocabulary − 1; 0: any that are not negative.
+// Tokens 0 to vocabulary − 1; 0: any non-negative token.
 Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int64_t vocabulary) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && (vocabulary == 0 || tokens[i] < vocabulary)) continue;
@@ -246,7 +246,7 @@ Status CheckTokens(std::string_view input, std::span<const int64_t> tokens, int6
   return absl::OkStatus();
 }
 
-// "logit_bias_tokens" and "logit_bias", which are checked to have equal lengths.
+// "logit_bias_tokens" and "logit_bias", already checked to have equal lengths.
 Status CheckBiases(const ValidatedRequest& request, int64_t vocabulary) {
   const auto tokens = request.inputs[kBiasTokens].values<int64_t>();
   const auto biases = request.inputs[kBiases].values<float>();
@@ -287,8 +287,8 @@ Status CheckSequence(std::string_view input, std::span<const int64_t> tokens, in
   return CheckTokens(input, tokens, vocabulary);
 }
 
-// A row of tokens a sequence, behind which it may be filled with kNoToken. None where there are no
-// tokens at all, as JSON's [] has it.
+// One row of tokens per sequence, possibly padded with kNoToken. Empty if there are no tokens at
+// all, as in JSON's [].
 std::vector<std::vector<int64_t>> SequencesOf(const Tensor& tensor) {
   std::vector<std::vector<int64_t>> sequences;
   if (tensor.size() == 0) return sequences;
@@ -353,7 +353,7 @@ int64_t GenerationInputs::Returned(const ValidatedRequest& request) {
   return NumberOf<int32_t>(request, kReturned);
 }
 
-// How many tokens an answer has where that is left out depends on the prompt (CheckLength).
+// The default number of tokens of an answer depends on the prompt (CheckLength).
 InferRequest GenerationInputs::WithDefaults(const InferRequest& request) const {
   InferRequest full;
   full.inputs = request.inputs;

@@ -5,12 +5,12 @@
 namespace chairlift {
 namespace {
 
-// Where nothing but the start token comes before, as transformers has it.
+// If only the start token comes before, as in transformers.
 bool ForcesFirst(const GenerationLimits& limits, int64_t prompt) {
   return limits.first_token >= 0 && prompt == 1;
 }
 
-// Whether the last token of `sequence` is all that is missing of it behind `before` and `last`.
+// Whether `before` followed by `last` completes `sequence`.
 bool Completes(std::span<const int64_t> sequence, std::span<const int64_t> before,
                std::span<const int64_t> last) {
   const size_t needed = sequence.size() - 1;

@@ -1,4 +1,4 @@
-// What a request's answer may be: how long, what ends it, tokens that it must or must not have.
+// Limits of a request's answer: its length, what ends it, forced and forbidden tokens.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_LIMITS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATION_LIMITS_H_
 
@@ -12,7 +12,7 @@
 
 namespace chairlift {
 
-// Added to the logit of a token, before penalties.
+// Added to the logit of a token before penalties.
 struct TokenBias {
   int64_t token = 0;
   float bias = 0;
@@ -20,35 +20,36 @@ struct TokenBias {
 
 struct GenerationLimits {
   int64_t max_tokens = 1;  // of the answer
-  int64_t min_tokens = 0;  // before which no end token is generated, and no stop sequence counts
+  int64_t min_tokens = 0;  // before these, no end token is generated, and no stop sequence counts
   std::vector<int64_t> end_tokens = {};
-  // An answer ends with one of these, too. None is empty.
+  // Sequences that also end an answer. None is empty.
   std::vector<std::vector<int64_t>> stop_sequences = {};
-  // That the first or the last token of the answer is, whatever the logits; −1: none.
+  // The first or the last token of the answer, regardless of the logits; −1: not forced.
   int64_t first_token = -1, last_token = -1;
-  // That the answer begins with, whatever the logits; none of them ends it.
+  // The first tokens of the answer, regardless of the logits; none of them ends it.
   std::vector<int64_t> forced = {};
-  // That are never generated, and not as the first token.
+  // Tokens that are never generated, or not as the first token.
   std::vector<int64_t> suppressed = {}, first_suppressed = {};
-  // Tokens in a row that are not completed. None is empty.
+  // Token sequences that are never completed. None is empty.
   std::vector<std::vector<int64_t>> bad_words = {};
   std::vector<TokenBias> biases = {};
   Penalties penalties = {};
   SamplingOptions sampling = {};
   BeamOptions beams = {};
-  int64_t logprobs = -1;  // of so many most likely tokens beside the chosen one's; −1: none
+  int64_t logprobs = -1;  // the number of most likely tokens to report besides the selected one;
+                          // −1: no logprobs
 };
 
-// The token that follows, whatever the logits, where the answer has `answer` tokens behind a prompt
-// of `prompt`; −1: that follows from them.
+// The forced next token after `answer` tokens of the answer and a prompt of `prompt` tokens; −1:
+// the logits decide.
 int64_t ForcedToken(const GenerationLimits& limits, int64_t prompt, int64_t answer);
 
-// Tokens that may not follow.
+// Tokens that may not come next.
 std::vector<int64_t> SuppressedTokens(const GenerationLimits& limits,
                                       std::span<const int64_t> prompt,
                                       std::span<const int64_t> answer);
 
-// Tokens that end the answer if they follow.
+// Tokens that end the answer if they come next.
 std::vector<int64_t> EndTokens(const GenerationLimits& limits, std::span<const int64_t> answer);
 
 }  // namespace chairlift

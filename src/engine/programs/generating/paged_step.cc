@@ -145,8 +145,8 @@ StatusOr<Tensor> PagedStep::Run(std::span<const StepTokens> sequences, Team& tea
 
 void PagedStep::Make(std::span<const BlockPool::Copy> copies, Team& team) {
   if (copies.empty()) return;
-  // Of values [block, head, token, column] the rows that are filled; of keys [block, head, column,
-  // token] all.
+  // For values [block, head, token, column] the filled rows; for keys [block, head, column, token]
+  // everything.
   const auto copy_in = [&](Tensor& cache, bool keys) {
     const Shape& shape = cache.shape();
     const int64_t heads = shape[1], head = shape[2] * shape[3];
@@ -167,7 +167,7 @@ void PagedStep::Make(std::span<const BlockPool::Copy> copies, Team& team) {
 void PagedStep::Zero(std::span<const int64_t> blocks) {
   for (std::vector<Tensor>* const caches : {&keys_, &values_}) {
     for (Tensor& cache : *caches) {
-      const int64_t size = cache.size() / pool_.blocks();  // of a block
+      const int64_t size = cache.size() / pool_.blocks();  // per block
       for (const int64_t block : blocks) {
         std::fill_n(cache.data<float>() + block * size, size, 0.0f);
       }

@@ -18,9 +18,10 @@ namespace chairlift {
 struct StepTokens {
   std::span<const int64_t> tokens;
   int64_t cached = 0;  // tokens before them
-  // Of all. Those that have new tokens are nobody else's.
+  // All blocks of the sequence. Those with new tokens belong to it alone.
   std::span<const int64_t> blocks;
-  // Of a model with an encoder: tokens of the source, and where their keys and values are.
+  // For a model with an encoder: the number of source tokens, and the blocks with their keys and
+  // values.
   int64_t source = 0;
   std::span<const int64_t> source_blocks = {};
 };
@@ -29,11 +30,11 @@ class PagedStep {
  public:
   struct Sizes {
     int64_t max_length = 1;  // of a sequence
-    int64_t max_source = 0;  // likewise of its source
+    int64_t max_source = 0;  // of the source
     int64_t blocks = 0;
     int64_t block_tokens = 16;
   };
-  // ResourceExhausted where there is no memory for the blocks.
+  // ResourceExhausted if there is no memory for the blocks.
   static StatusOr<std::unique_ptr<PagedStep>> Create(DecoderModel model, const Sizes& sizes,
                                                      const ExecutableOptions& options);
 
@@ -48,18 +49,18 @@ class PagedStep {
   // Of the executable's inputs.
   std::vector<Shape> InputShapes(int64_t tokens, int64_t sequences) const;
 
-  // Logits of the last token of each sequence, [sequences or more, vocabulary]; the keys and values
-  // of all tokens are in their blocks then. One run at a time.
+  // Logits of the last token of each sequence, [at least sequences, vocabulary]; the keys and
+  // values of all tokens are then in their blocks. One run at a time.
   StatusOr<Tensor> Run(std::span<const StepTokens> sequences, Team& team, int worker,
                        WorkerMemory& memory);
 
-  // Before the next run, on all workers.
+  // Called before the next run, on all workers.
   void Make(std::span<const BlockPool::Copy> copies, Team& team);
 
-  // Makes all keys and values in these blocks zeros.
+  // Zeroes all keys and values in these blocks.
   void Zero(std::span<const int64_t> blocks);
 
-  // Puts the keys (else values) of `count` tokens in a layer's blocks: rows from `first` on of
+  // Writes the keys (or values) of `count` tokens to a layer's blocks: rows from `first` on of
   // [..., tokens, heads, columns].
   Status Write(size_t layer, bool keys, const Tensor& rows, int64_t first, int64_t count,
                std::span<const int64_t> blocks);

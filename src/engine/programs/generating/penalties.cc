@@ -29,12 +29,13 @@ void Penalise(std::span<float> logits, std::span<const int64_t> prompt,
   const auto before = static_cast<size_t>(penalties.no_repeat_ngram) - 1;
   const size_t size = prompt.size() + answer.size();
   if (size <= before) return;
-  // Backwards, what the next token follows is in front: each token whose followers equal `before`
-  // of the first ones would be repeated. The Z-algorithm finds how many are equal, in linear time.
+  // Reversed, the context of the next token is at the front: each token whose followers equal the
+  // first `before` ones would be a repetition. The Z-algorithm finds the lengths of equal prefixes
+  // in linear time.
   const auto all = [&](size_t i) {
     return i < answer.size() ? answer[answer.size() - 1 - i] : prompt[size - 1 - i];
   };
-  std::vector<size_t> same(size);  // from i on as from 0 on
+  std::vector<size_t> same(size);  // length of the common prefix of i and 0
   for (size_t i = 1, from = 0, end = 0; i < size; ++i) {
     size_t n = i < end ? std::min(end - i, same[i - from]) : 0;
     while (i + n < size && all(n) == all(i + n)) ++n;

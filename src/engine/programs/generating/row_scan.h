@@ -1,4 +1,4 @@
-// Passes over the logits of one token, which compilers turn into vector code.
+// Passes over the logits of one token, which compilers can vectorise.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_ROW_SCAN_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_ROW_SCAN_H_
 
@@ -15,7 +15,7 @@ inline bool HasNan(std::span<const float> row) {
   return any != 0;
 }
 
-// Calls visit(token, value) in order for each value above the threshold, at first `threshold`, then
+// Calls visit(token, value) in order for each value above the threshold: first `threshold`, then
 // what the last call returned, which is no lower.
 template <typename Visit>
 void VisitAbove(std::span<const float> row, float threshold, Visit visit) {

@@ -16,7 +16,7 @@ bool IsIn(std::span<const int64_t> tokens, int64_t token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
-// The largest but those of `without`; −1: there is none.
+// The largest one except those in `without`; −1: there is none.
 int64_t MostLikely(std::span<const float> logits, std::span<const int64_t> without) {
   int64_t best = -1;
   float largest = -std::numeric_limits<float>::infinity();
@@ -59,9 +59,9 @@ StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64
   if (best < 0) return NoTokenMayFollow();
   const float largest = logits[static_cast<size_t>(best)];
   if (options.temperature == 0 || std::isinf(largest)) return best;
-  // In double: probabilities of rare tokens are summed over all of them.
+  // In double: the probabilities of rare tokens are summed over all of them.
   struct Candidate {
-    double weight;  // of the most likely one: 1
+    double weight;  // 1 for the most likely one
     int64_t token;
   };
   std::vector<Candidate> candidates;
@@ -76,7 +76,7 @@ StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64
       candidates.push_back({weight, token});
     }
   }
-  // Of equal ones the first, so that the order is one.
+  // The first of equal ones, so that the order is unique.
   const auto likelier = [](const Candidate& a, const Candidate& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
   };

@@ -1,4 +1,4 @@
-// The next token, out of logits.
+// Selects the next token from logits.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_SAMPLING_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_SAMPLING_H_
 
@@ -10,19 +10,19 @@
 namespace chairlift {
 
 struct SamplingOptions {
-  float temperature = 0.0f;  // 0: the most likely token, and nothing below counts
-  int64_t top_k = 0;         // of the most likely tokens; 0: of all
-  float top_p = 1.0f;  // of the fewest most likely ones that have so much probability together
-  float min_p = 0.0f;  // of those with at least so much of the most likely one's probability
+  float temperature = 0.0f;  // 0: the most likely token; the settings below have no effect
+  int64_t top_k = 0;         // among this many most likely tokens; 0: all
+  float top_p = 1.0f;  // among the fewest most likely tokens whose total probability reaches this
+  float min_p = 0.0f;  // among tokens with at least this fraction of the highest probability
   uint64_t seed = 0;
 };
 
 // kInvalidArgument.
 Status NoTokenMayFollow();
 
-// Token number `place` of an answer: which, follows from logits, options and place alone, whoever
-// rides beside the request. None of `without`, which is short. kInternal where a logit is NaN,
-// NoTokenMayFollow() where all tokens are left out.
+// Token number `place` of an answer. It depends only on logits, options and place, not on other
+// requests in the batch. Never one of `without`, which is short. kInternal if a logit is NaN,
+// NoTokenMayFollow() if all tokens are excluded.
 StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64_t> without,
                             const SamplingOptions& options, int64_t place);
 

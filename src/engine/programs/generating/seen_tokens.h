@@ -1,4 +1,5 @@
-// How often each token is in a request's prompt and in one of its answers, kept as tokens come.
+// How often each token occurs in a request's prompt and in one of its answers, updated as tokens
+// are produced.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_SEEN_TOKENS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_SEEN_TOKENS_H_
 
@@ -9,12 +10,12 @@
 
 namespace chairlift {
 
-// Copies share what is known of the prompt.
+// Copies share the counts of the prompt.
 class SeenTokens {
  public:
   struct OfAnswer {
     int64_t token = 0;
-    int32_t count = 0;  // in the answer
+    int32_t count = 0;  // occurrences in the answer
     bool in_prompt = false;
   };
 
@@ -23,7 +24,7 @@ class SeenTokens {
   // The answer's next token.
   void Add(int64_t token);
 
-  // Each once, in order.
+  // Without repetition, sorted.
   std::span<const int64_t> prompt() const { return *prompt_; }
   std::span<const OfAnswer> answer() const { return answer_; }
 

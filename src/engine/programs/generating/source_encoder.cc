@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-// Of a model that is not packed: the tokens, then the mask.
+// For a model that is not packed: the tokens, then the mask.
 std::vector<RaggedInput> InputsOf(const SourceModel& model) {
   if (model.packed) return model.inputs;
   std::vector<RaggedInput> inputs = {{RaggedRole::kTokens, 0}};

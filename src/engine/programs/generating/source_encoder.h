@@ -1,4 +1,4 @@
-// The encoder of a model that generates, compiled: it leaves the keys and values of sources in
+// The compiled encoder of a model that generates: it writes the keys and values of sources to
 // blocks.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_SOURCE_ENCODER_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_SOURCE_ENCODER_H_
@@ -17,9 +17,9 @@
 namespace chairlift {
 
 struct SourceTokens {
-  std::span<const int64_t> tokens;  // of features: as many as there are places, unread
-  std::span<const int64_t> blocks;  // of all; nobody else's
-  Tensor features = {};             // of an encoder of features
+  std::span<const int64_t> tokens;  // for features: one unused entry per position
+  std::span<const int64_t> blocks;  // all of them; they belong to it alone
+  Tensor features = {};             // for an encoder of features
 };
 
 class SourceEncoder {
@@ -27,7 +27,7 @@ class SourceEncoder {
   static StatusOr<std::unique_ptr<SourceEncoder>> Create(SourceModel model,
                                                          const ExecutableOptions& options);
 
-  // The keys and values of all tokens are in their blocks of `step` then. One run at a time.
+  // Afterwards the keys and values of all tokens are in their blocks of `step`. One run at a time.
   Status Run(std::span<const SourceTokens> sources, PagedStep& step, Team& team, int worker,
              WorkerMemory& memory);
 
@@ -35,10 +35,10 @@ class SourceEncoder {
 
  private:
   explicit SourceEncoder(const SourceModel& model);
-  // Of one.
+  // For one source.
   Status RunFeatures(const SourceTokens& source, PagedStep& step, Team& team, int worker,
                      WorkerMemory& memory);
-  // Of sources that share a batch.
+  // For sources that share a batch.
   Status RunTogether(std::span<const SourceTokens> sources, PagedStep& step, Team& team, int worker,
                      WorkerMemory& memory);
 

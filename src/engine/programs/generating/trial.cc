@@ -15,16 +15,16 @@
 namespace chairlift {
 namespace {
 
-// Of the largest logit.
+// Relative to the largest logit.
 constexpr double kTolerance = 1e-3;
-// Of what a model's own roundings change.
+// Relative to the effect of the model's own rounding.
 constexpr double kRoundings = 2;
 
 const Value& InputOf(const Graph& graph, int i) {
   return graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(i)])];
 }
 
-// What the encoder gives for a source.
+// The encoder's output for a source.
 StatusOr<Tensor> Encoded(const Graph& encoder, std::span<const int64_t> source,
                          const Tensor& features) {
   std::map<int, Tensor> inputs;
@@ -66,7 +66,7 @@ Tensor AnyFeatures(const SourceFeatures& sizes, int seed) {
 // The original model on one sequence.
 class Original {
  public:
-  // `source`: encoded, of a model that has one.
+  // `source`: encoded, for a model that has one.
   Original(const Graph& graph, const DecoderPorts& ports, Tensor source)
       : graph_(graph), ports_(ports), source_(std::move(source)) {
     for (const DecoderPorts::Cache& cache : ports.caches) {
@@ -129,12 +129,12 @@ class Original {
   int64_t cached_ = 0;
 };
 
-// The logits of the original, as it is and in full precision.
+// The logits of the original, unchanged and in full precision.
 struct Logits {
   std::vector<float> given, full;
 };
 
-// The prompt's, and those of one token more.
+// The prompt's, and those of one more token.
 StatusOr<std::vector<Logits>> LogitsOf(const OriginalDecoder& original,
                                        std::span<const int64_t> prompt,
                                        std::span<const int64_t> next,
@@ -184,7 +184,7 @@ Status Compare(const Logits& want, const Tensor& logits, const char* of) {
 }  // namespace
 
 Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder* encoder) {
-  // Any tokens.
+  // Arbitrary tokens.
   std::vector<int64_t> prompt, other;
   const int64_t length = std::min<int64_t>(step.max_length() - 1, 19);
   for (int64_t i = 0; i < length; ++i) prompt.push_back((7 * i + 1) % step.vocabulary());
@@ -198,7 +198,7 @@ Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder*
     features = AnyFeatures(*encoder->features(), 0);
     other_features = AnyFeatures(*encoder->features(), 1);
   } else if (encoder != nullptr) {
-    // Token 0 and 1 are there in any vocabulary.
+    // Tokens 0 and 1 are in every vocabulary.
     for (int64_t i = 0; i < std::min<int64_t>(step.max_source(), 21); ++i) source.push_back(i % 2);
     for (int64_t i = 0; i < std::min<int64_t>(step.max_source(), 5); ++i) {
       other_source.push_back(i % 3 == 0 ? 1 : 0);
@@ -215,7 +215,7 @@ Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder*
     return static_cast<int64_t>(tokens.size());
   };
   if (!mine.Grow(length + 1) || !sources.Grow(size(source))) return absl::OkStatus();
-  // Where there is no room for two, the first is tried alone.
+  // If there is no room for two, the first is tried alone.
   const bool together = others.Grow(size(other)) && other_sources.Grow(size(other_source));
   if (encoder != nullptr) {
     std::vector<SourceTokens> both = {{source, sources.blocks(), features}};

@@ -1,4 +1,4 @@
-// A decoder's steps tried beside the model that they were made from: a guard, no proof.
+// Compares a decoder's steps with the model that they were made from: a check, not a proof.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_TRIAL_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_TRIAL_H_
 
@@ -15,9 +15,9 @@ struct OriginalDecoder {
   const Graph* encoder = nullptr;  // of one with a source
 };
 
-// A few tokens, in pieces, beside another sequence, and a step, against the original's prompt and
-// step. Unimplemented where the logits differ by more than rounding does. `encoder`: of a model
-// that has one.
+// Runs a few tokens in parts, together with another sequence, and then a step, and compares with
+// the original's prompt and step. Unimplemented if the logits differ by more than rounding.
+// `encoder`: for a model that has one.
 Status TrySteps(const OriginalDecoder& original, PagedStep& step, SourceEncoder* encoder);
 
 }  // namespace chairlift
