@@ -1,4 +1,4 @@
-// The engine's front: what include/chairlift/engine.h promises, put together from its parts.
+// The engine's implementation of include/chairlift/engine.h, composed of its parts.
 #include "chairlift/engine.h"
 
 #include <algorithm>
@@ -24,40 +24,41 @@
 namespace chairlift {
 namespace {
 
-// How long Infer() looks for the answer before it sleeps, about what waking it up would take.
+// How long Infer() polls for the answer before it sleeps: about the time that a wake-up takes.
 constexpr auto kWatch = std::chrono::microseconds(20);
 
-// What one warm-up request may take.
+// Time limit of one warm-up request.
 constexpr auto kMaxWarmUp = std::chrono::minutes(1);
 
-// More that may take long is put off.
+// If more slow tasks are waiting, further ones are postponed.
 constexpr size_t kMaxInBackground = 64;
 
-// What a task may have of intermediates and outputs, of a budget for all workers.
+// Bytes of intermediates and outputs per task, from a budget for all workers.
 size_t TaskBytes(int64_t budget, int workers) {
   if (budget == 0) budget = UsableMemoryBytes() / 2;
   return static_cast<size_t>(budget / workers);
 }
 
-// Dimension 0 of its first input, where that has one.
+// Dimension 0 of its first input, if there is one.
 int64_t RowsOf(const InferRequest& request) {
   if (request.inputs.empty() || request.inputs[0].tensor.shape().rank() == 0) return 1;
   return std::clamp<int64_t>(request.inputs[0].tensor.shape()[0], 1, kMaxBatchRows);
 }
 
-// How long a thread that waits does not ask whether it was interrupted.
+// How often a waiting thread checks for interruption.
 constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
 
-// The answer of what `begin` begins and, once it was interrupted, `cancel` cancels.
+// Waits for the answer of the request that `begin` starts. After an interruption, `cancel` cancels
+// it.
 StatusOr<InferResponse> WaitForAnswer(const std::function<bool()>& interrupted,
                                       absl::FunctionRef<RequestId(InferCallback)> begin,
                                       absl::FunctionRef<void(RequestId)> cancel) {
-  // Shared: the answering thread may still be inside set_value() when get() returns.
+  // Shared, because the answering thread may still be inside set_value() when get() returns.
   auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
   std::future<StatusOr<InferResponse>> future = promise->get_future();
   const RequestId id = begin(
       [promise](StatusOr<InferResponse> response) { promise->set_value(std::move(response)); });
-  // A small model answers sooner than a sleeping thread is woken.
+  // A small model answers faster than a sleeping thread wakes.
   const auto watch_until = std::chrono::steady_clock::now() + kWatch;
   while (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready &&
          std::chrono::steady_clock::now() < watch_until) {
@@ -72,7 +73,7 @@ StatusOr<InferResponse> WaitForAnswer(const std::function<bool()>& interrupted,
   return future.get();
 }
 
-// Has the callback get the largest scores in place of outputs.
+// Makes the callback receive the largest scores instead of outputs.
 InferCallback WithClasses(const std::shared_ptr<Model>& model, std::map<std::string, int> classes,
                           InferCallback callback) {
   return [model, classes = std::move(classes),
@@ -170,7 +171,7 @@ class EngineImpl final : public Engine, private ModelCalls {
   }
 
  private:
-  // Of a request: how it came.
+  // How a request arrived.
   struct Origin {
     bool caller_waits = false;
     bool inside = false;  // ModelCalls
@@ -251,7 +252,7 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Or
     callback(OutOfMemory());
     return 0;
   }
-  const MemoryReserve::Use use;  // what grows with the request does not draw on it
+  const MemoryReserve::Use use;  // allocations that grow with the request must not use the reserve
   StatusOr<std::shared_ptr<Model>> model = repository_.Find(request.model, request.version);
   if (!model.ok()) {
     callback(model.status());
@@ -337,8 +338,8 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   request->reply.callback = std::move(callback);
   request->model = std::move(model);
 
-  // Before anything is computed for it: to refuse one takes no time. Only the response cache may
-  // answer one that is refused.
+  // Before anything is computed for it, so that refusing is cheap. A refused request may still be
+  // answered by the response cache.
   Status admitted =
       request->inside ? absl::OkStatus() : dispatcher_->Admit(*request, RowsOf(asked.request));
   const bool takes_long = TakesLong(*request->model, asked) || dispatcher_->MustFollow(*request);
@@ -411,7 +412,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
     return InvalidArgument("max_requests is {}; it must be at least 1", options.max_requests);
   }
   if (!options.device.empty()) CHAIRLIFT_RETURN_IF_ERROR(FindDevice(options.device).status());
-  OutOfMemory().IgnoreError();  // made while there is memory
+  OutOfMemory().IgnoreError();  // allocated while there is memory
   MemoryReserve::Install();
   return CatchOutOfMemory([&]() -> StatusOr<std::unique_ptr<Engine>> {
     WorkerPoolOptions pool_options;

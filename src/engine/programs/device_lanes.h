@@ -1,11 +1,11 @@
-// How programs run their tasks on a device other than the CPU: a few lanes, each a stream with a
-// thread that enqueues a task on it, waits for it, and completes it.
+// How programs run tasks on a device other than the CPU: a few lanes, each a stream with a thread
+// that enqueues a task on it, waits for it, and completes it.
 //
-// The lanes are what lets the device run ahead: while one task computes, the next one waits behind
-// it on another stream, enqueued, and the host has that task's time to complete the one before and
-// to form the one after. Two are enough for that. A task waits for the device on its lane alone, so
-// none holds a worker of the engine, and whatever a task reads was complete before the task began:
-// no stream waits for another.
+// With several lanes the device can run ahead. While one task computes, the next one is already
+// enqueued on another stream, and the host has that task's time to complete the previous one and
+// form the next. Two lanes are enough for that. A task waits for the device on its lane only, so it
+// does not block a worker of the engine. All inputs of a task are complete before it starts, so no
+// stream waits for another.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_DEVICE_LANES_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_DEVICE_LANES_H_
 
@@ -27,15 +27,15 @@ class DeviceLanes {
 
   // Null on the CPU, whose tasks run on the engine's workers.
   static StatusOr<std::unique_ptr<DeviceLanes>> Create(Device& device);
-  // Runs what was begun, and joins the threads, but for the calling one.
+  // Runs the started tasks and joins the threads, except the calling one.
   ~DeviceLanes();
   DeviceLanes(const DeviceLanes&) = delete;
   DeviceLanes& operator=(const DeviceLanes&) = delete;
 
   TaskLanes lanes() const { return {.tasks = kLanes, .at_work = 1}; }
 
-  // Calls compute(run, done) on the lane's thread, with the lane's memory on the device, and
-  // returns at once. `run` is of a task in a lane (Program::lanes).
+  // Calls compute(run, done) on the lane's thread, with the lane's memory on the device. Returns at
+  // once. `run` belongs to a task in a lane (Program::lanes).
   using Compute = absl::AnyInvocable<void(TaskRun& run, Program::TaskDone done)>;
   void Run(TaskRun& run, Program::TaskDone done, Compute compute);
 
@@ -45,7 +45,7 @@ class DeviceLanes {
     Program::TaskDone done;
     Compute compute;
   };
-  // Its thread shares it: that may be the one that destroys the program, and so this.
+  // Shared with its thread, which may be the one that destroys the program and so this object.
   struct Lane {
     explicit Lane(std::unique_ptr<Stream> on);
 
@@ -53,7 +53,8 @@ class DeviceLanes {
     WorkerMemory memory;
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Job> jobs;  // guarded by mutex; one at a time, but for a task that follows at once
+    std::deque<Job> jobs;  // guarded by mutex; one at a time, except for a task that follows
+                           // immediately
     bool ending = false;   // guarded by mutex
     std::thread thread;
 

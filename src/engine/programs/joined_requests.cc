@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-// One input of all requests, along `axis`, at `place`.
+// Joins one input of all requests along `axis`, at `place`.
 void Join(RequestSpan requests, size_t input, int axis, std::byte* place) {
   const int64_t outer = requests[0]->inputs[input].shape().NumElements(0, axis);
   for (int64_t o = 0; o < outer; ++o) {

@@ -1,4 +1,4 @@
-// Requests put together for one run of an executable, and its outputs back to each.
+// Joins requests for one run of an executable, and distributes its outputs to them.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_JOINED_REQUESTS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_JOINED_REQUESTS_H_
 
@@ -11,23 +11,23 @@
 
 namespace chairlift {
 
-// Requests of one task, in the order of their rows; they outlive whoever takes them.
+// Requests of one task, in the order of their rows; they must outlive the users of the span.
 using RequestSpan = std::span<const ValidatedRequest* const>;
 
 class JoinedRequests {
  public:
   virtual ~JoinedRequests() = default;
 
-  // What an executable takes; new tensors are in `staging`, valid until that is used again.
+  // The executable's inputs; new tensors are in `staging`, valid until that is used again.
   virtual StatusOr<std::vector<Tensor>> Inputs(Arena& staging) const = 0;
-  // The outputs that request i wants, in its order, of what the executable gave; they may share its
-  // bytes. kInternal where those have other shapes than such a batch has.
+  // The requested outputs of request i, in its order, from the executable's outputs; they may share
+  // bytes. kInternal if the shapes do not fit such a batch.
   virtual StatusOr<std::vector<NamedTensor>> Outputs(size_t i,
                                                      std::span<const Tensor> outputs) const = 0;
 };
 
-// One request, whose tensors go in and out without being copied. `inputs`: the model's that the
-// executable takes, in its order; empty: all.
+// A single request, whose tensors are not copied. `inputs`: the model's inputs that the executable
+// takes, in its order; empty: all.
 class LoneRequest final : public JoinedRequests {
  public:
   LoneRequest(const Signature& signature, std::span<const int> inputs,
@@ -44,7 +44,7 @@ class LoneRequest final : public JoinedRequests {
   const ValidatedRequest& request_;
 };
 
-// Requests of equal keys, one after the other along the batch (ValidatedRequest::axes).
+// Requests with equal keys, one after the other along the batch (ValidatedRequest::axes).
 class RowsTogether final : public JoinedRequests {
  public:
   RowsTogether(const Signature& signature, std::span<const int> inputs, RequestSpan requests);

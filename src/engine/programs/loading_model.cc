@@ -32,7 +32,7 @@ Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
     }
   }
   if (model.executable.device->is_host()) return absl::OkStatus();
-  // A task of a lane has the device to itself, and what is measured here says nothing of it.
+  // A task in a lane has the device to itself, and CPU measurements do not apply to it.
   model.load.workers = 1;
   model.load.time_cells = false;
   return absl::OkStatus();

@@ -28,15 +28,15 @@ namespace chairlift {
 
 struct LoadOptions {
   int workers = 1;
-  Background* background = nullptr;  // for what may take long later on; must outlive the model
+  Background* background = nullptr;  // for slow work after the load; must outlive the model
   bool time_cells = false;           // EngineOptions
   bool allow_plugins = false;        // EngineOptions
   bool serve_texts = false;          // EngineOptions
   std::string device = {};           // EngineOptions
   std::string config_name = {};      // EngineOptions::model_config_name
-  // Of the engine that is to serve the model, which it must outlive; null: there is none.
+  // The calls of the engine that will serve the model, which must outlive it; null: there is none.
   ModelCalls* calls = nullptr;
-  // Called with what the load is at and how far that has come, from 0 to 1, where it is known.
+  // Receives the current step of the load and its progress from 0 to 1, if known.
   std::function<void(const char* step, double done)> progress = nullptr;
 
   void Report(const char* step, double done = 0) const {
@@ -49,23 +49,23 @@ struct LoadOptions {
 
 // What a model is made from.
 struct ModelSource {
-  std::filesystem::path path;  // an ONNX file; of a model made of cells, the version's folder
+  std::filesystem::path path;  // an ONNX file; for a model made of cells, the version's folder
   std::optional<CellManifest> cells = {};
-  std::optional<FunctionConfig> function = {};      // of the file, which is Python then
-  std::optional<PipelineConfig> pipeline = {};      // there is no file then
-  std::optional<CompletionConfig> completion = {};  // likewise
-  DeclaredPorts ports = {};  // what a configuration says of its inputs and outputs,
-  RequestRules rules = {};   // and of its requests
-  // Whoever started the program named the function, and need not allow it apart.
+  std::optional<FunctionConfig> function = {};      // for a Python file
+  std::optional<PipelineConfig> pipeline = {};      // without a file
+  std::optional<CompletionConfig> completion = {};  // without a file
+  DeclaredPorts ports = {};                         // the configuration's inputs and outputs,
+  RequestRules rules = {};                          // and its rules for requests
+  // The user named this Python file on the command line, so it needs no separate permission.
   bool named_by_user = false;
 };
 
 struct LoadingModel {
-  // Imports the source's file, where it is one.
+  // Imports the source's file, if there is one.
   static StatusOr<LoadingModel> Read(std::string name, ModelSource source,
                                      const ModelConfig& config, const LoadOptions& load);
 
-  // Each is proved once, when it is first asked for: before the graph is moved away.
+  // Each is proved once, on first use, before the graph is moved away.
   const BatchAxisReport& Batching();
   StatusOr<RaggedModel>& Ragged();
 
@@ -76,11 +76,11 @@ struct LoadingModel {
   ExecutableOptions executable;
   int64_t opset = 0;
   std::string producer;  // of the file
-  bool widened = false;  // it has float16, and is computed in float32
-  // Why it is served as a whole though stages are set; empty: it is not, or none are.
+  bool widened = false;  // it has float16 and is computed in float32
+  // Why it runs as a whole although stages are set; empty: it does not, or none are set.
   std::string not_cut;
-  // As it was imported; empty where the model is made of cells. The maker that accepts the model
-  // moves it away.
+  // As imported; empty if the model is made of cells. The maker that accepts the model moves it
+  // away.
   Graph graph;
 
  private:
@@ -88,7 +88,7 @@ struct LoadingModel {
   std::optional<StatusOr<RaggedModel>> ragged_;
 };
 
-// Whether the model's settings say into how many stages it is cut, or where.
+// Whether the model's settings give the number of stages or the cuts.
 inline bool SaysWhereToCut(const ModelConfig& config) {
   return config.stages > 0 || !config.stages_after.empty();
 }
@@ -99,7 +99,7 @@ inline bool SetsStages(const ModelConfig& config) {
          !config.stage_plugin.library.empty();
 }
 
-// Has the model served by another kind of program, whatever its settings say of stages.
+// Makes another kind of program serve the model, regardless of its settings about stages.
 void ServeUncut(const std::string& why, LoadingModel& model);
 
 // The graph's inputs and outputs.

@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-// What models are made from, which decides who is asked.
+// The source of a model, which determines the kinds that are tried.
 enum class Source { kGraph, kFunction, kPipeline, kCompletion };
 
 Source SourceOf(const LoadingModel& model) {
@@ -20,14 +20,14 @@ Source SourceOf(const LoadingModel& model) {
 struct Maker {
   const char* kind;
   const char* summary;
-  GraphForm form;  // of requests: policies that take another are refused
+  GraphForm form;  // of requests: policies that need another form are refused
   StatusOr<std::unique_ptr<Program>> (*make)(LoadingModel& model, std::string& refused);
   Source of = Source::kGraph;
-  // Whether the model is of a form that the kind is for; null: any is.
+  // Whether the kind applies to this form of model; null: to any.
   bool (*concerns)(const Graph& graph) = nullptr;
 };
 
-// In order: what serves requests of unequal sizes better comes first.
+// In order: kinds that serve requests of unequal sizes better come first.
 constexpr Maker kMakers[] = {
     {"generating", "requests that generate ride together at every step, whatever their age",
      GraphForm::kGenerated, MakeGenerating, Source::kGraph, IsDecoder},
@@ -71,7 +71,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
     }
   }
   const std::string not_cut = model.not_cut;
-  std::vector<std::string> reasons;  // of kinds that the policy is for
+  std::vector<std::string> reasons;  // of kinds that the policy supports
   std::vector<IndexBound> index_bounds = FindIndexBounds(model.graph);
   for (const Maker& maker : kMakers) {
     if (maker.of != SourceOf(model)) continue;
@@ -97,7 +97,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       if (drops_stages) made->Note(fmt::format("stages have no effect with policy '{}'", policy));
       return made;
     }
-    if (model.not_cut != not_cut) {  // other kinds may have been refused for its stages
+    if (model.not_cut != not_cut) {  // other kinds may have been refused because of its stages
       choices.clear();
       return MakeProgram(model, choices);
     }

@@ -1,4 +1,4 @@
-// Which program serves a model: the kinds in order, each of which accepts a model or refuses it.
+// Selects the program for a model: each kind in order accepts or refuses it.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_MAKERS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_MAKERS_H_
 
@@ -11,13 +11,13 @@
 
 namespace chairlift {
 
-// The program of the first kind that accepts the model; `choices` takes what each said that was
-// asked. Errors say what is wrong with the file or its settings: kInvalidArgument where the policy
-// they name cannot serve the model.
+// The program of the first kind that accepts the model; `choices` receives the result of each kind
+// that was tried. Errors say what is wrong with the file or its settings: kInvalidArgument if the
+// configured policy cannot serve the model.
 StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
                                                std::vector<ProgramChoice>& choices);
 
-// The makers. Null: the kind is not for this model, because of what `refused` takes. Errors fail
+// The makers. Null: the kind does not fit this model; `refused` receives the reason. Errors fail
 // the load.
 StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::string& refused);
 StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& refused);

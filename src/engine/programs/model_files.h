@@ -1,4 +1,4 @@
-// Where the files of a model may lie: beside its ONNX file or in a folder above.
+// Where the files of a model may be: beside its ONNX file or in a folder above.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_MODEL_FILES_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_MODEL_FILES_H_
 
@@ -9,18 +9,18 @@
 
 namespace chairlift {
 
-// The folder of ONNX files in a repository of Hugging Face's hub; its other files lie above.
+// The folder of ONNX files in a Hugging Face repository; its other files are above it.
 inline constexpr std::string_view kOnnxFolder = "onnx";
 
-// A number, as a folder's name: "1", "12".
+// Whether a folder's name is a version number: "1", "12".
 bool IsVersion(const std::string& text);
 
-// The folders with files of the model whose ONNX file lies in `folder`, the nearest first: this
-// one; the one above, if this is named `onnx`; and the one above that, if that is a version's.
-// Absolute.
+// The folders with files of the model whose ONNX file is in `folder`, nearest first: this one; its
+// parent if this is named `onnx`; and the next parent if that is a version's folder. Absolute
+// paths.
 std::vector<std::filesystem::path> FoldersOfModel(const std::filesystem::path& folder);
 
-// Where `name` lies in the first of these that has it; else where it would lie in `folder`.
+// The path of `name` in the first of these folders that has it; otherwise in `folder`.
 std::filesystem::path FileOfModel(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace chairlift

@@ -12,7 +12,7 @@ StatusOr<Executable*> OriginalModel::Get() {
     if (!made.ok()) failed_ = made.status();
     if (made.ok()) executable_ = *std::move(made);
   }
-  if (!failed_.ok()) return Status(failed_.code(), failed_.message());  // a copy of its own
+  if (!failed_.ok()) return Status(failed_.code(), failed_.message());  // a separate copy
   return executable_.get();
 }
 

@@ -1,4 +1,4 @@
-// A model as it was imported, for the requests that do not fit what shares batches.
+// The imported model, for requests that do not fit what shares batches.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_ORIGINAL_MODEL_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_ORIGINAL_MODEL_H_
 
@@ -10,12 +10,12 @@
 
 namespace chairlift {
 
-// Compiled when it is first asked for: most models' never is. Thread-safe.
+// Compiled on first use, which most models never need. Thread-safe.
 class OriginalModel {
  public:
   OriginalModel(Graph graph, ExecutableOptions options)
       : graph_(std::move(graph)), options_(std::move(options)) {}
-  // Lives as long as this.
+  // Valid as long as this object.
   StatusOr<Executable*> Get();
 
  private:

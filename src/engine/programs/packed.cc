@@ -1,4 +1,4 @@
-// Models of sequences that run on packed tokens: no token is computed that nobody asked for.
+// Sequence models that run on packed tokens: no padding is computed.
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -19,29 +19,29 @@
 namespace chairlift {
 namespace {
 
-constexpr int64_t kLength = 64;  // of a sequence that is timed, where the model takes as long ones
+constexpr int64_t kLength = 64;  // length of timed sequences, if the model supports it
 constexpr int kMinTokens = 8;
 constexpr int kMaxTokens = 4096;
-// In a batch on a GPU, where settings do not say: its products run at full speed from there on.
+// In a batch on a GPU if settings do not say: from this size on, products run at full speed.
 constexpr int kTokensOnDevice = 16384;
 constexpr Duration kTimingBudget = std::chrono::milliseconds(1500);
 
 // The model on packed tokens. Thread-safe once made.
 struct PackedModel {
-  Signature signature;  // its `sequences` are set
+  Signature signature;  // with `sequences` set
   std::vector<RaggedInput> inputs;
   std::unique_ptr<Executable> executable;
-  std::vector<PassReport> passes;  // that ran before it was packed
+  std::vector<PassReport> passes;  // run before packing
   std::vector<std::string> notes;
 };
 
-// What batches cost by tokens, by one worker and by all of them together.
+// Costs of batches by tokens, on one worker and on all of them together.
 struct TokenCosts final : TeamCosts {
   static constexpr CellType kAlone = 0;
   static constexpr CellType kTeam = 1;
 
   LearntCosts costs;
-  bool team = false;  // whether kTeam is there
+  bool team = false;  // whether kTeam is included
 
   // A model of tokens has one type of batches.
   std::optional<Cost> Of(CellType /*type*/, int32_t tokens) const override {
@@ -56,7 +56,7 @@ CostTable::Key KeyOf(const char* how, const PackedModel& model, int workers) {
   return CostTableKeyOf(description, workers);
 }
 
-// So many tokens, on `team` or, where there is none, on the worker alone.
+// A run of `tokens` tokens on `team` or, if null, on one worker.
 TimedRun OnTokens(const PackedModel& model, int tokens, Team* team) {
   const int64_t longest = model.signature.sequences->max_length;
   const auto most =
@@ -74,8 +74,9 @@ TimedRun OnTokens(const PackedModel& model, int tokens, Team* team) {
   };
 }
 
-// Kept ones, or, if the options say so, measured: in sequences of kLength or, where there are fewer
-// tokens, one. `team`: by all workers together; else on one while the others run another.
+// Saved costs, or, if the options allow it, measured ones: in sequences of kLength or, for fewer
+// tokens, one sequence. `team`: on all workers together; otherwise on one while the others run
+// another.
 CostSamples CostsOf(const CostTable::Key& key, const PackedModel& model, bool team, int max_tokens,
                     const LoadOptions& load, const TimingProgress& progress) {
   CostSamples costs = KeptCosts(key);
@@ -99,7 +100,7 @@ CostSamples CostsOf(const CostTable::Key& key, const PackedModel& model, bool te
   return costs;
 }
 
-// Null where they are not known.
+// Null if unknown.
 std::unique_ptr<TokenCosts> FindTokenCosts(const PackedModel& model, const LoadOptions& load) {
   const TimingProgress progress = load.ReportTiming();
   auto found = std::make_unique<TokenCosts>();
@@ -146,7 +147,7 @@ class PackedProgram final : public SingleNodeProgram {
            kTokens;
   }
   void Learn(const Task& task, bool helped, Duration measured) override {
-    // What idle workers helped with for a while is neither alone nor by a team.
+    // A task with temporary help is neither a single worker's nor a team's measurement.
     if (costs_ == nullptr || helped != task.by_team || (task.by_team && !costs_->team)) return;
     costs_->costs.Learn(task.by_team ? TokenCosts::kTeam : TokenCosts::kAlone, task.rows, 0,
                         measured);

@@ -14,8 +14,8 @@ namespace {
 
 int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// Calls run(first, count) for each run of a request's tokens that are packed; `first` counts the
-// request's tokens over all its sequences.
+// Calls run(first, count) for each run of a request's packed tokens; `first` counts the request's
+// tokens over all its sequences.
 template <typename Run>
 void ForRuns(const ValidatedRequest& validated, int64_t tokens, Run run) {
   if (validated.left_out.empty()) return run(int64_t{0}, tokens);

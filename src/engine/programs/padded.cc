@@ -1,5 +1,5 @@
-// Models of sequences whose batches are padded to the longest, where a mask hides what is padded:
-// for models that cannot run packed, and for policies to compare with.
+// Sequence models whose batches are padded to the longest, with padding hidden by a mask: for
+// models that cannot run packed, and for comparing policies.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -17,9 +17,9 @@
 namespace chairlift {
 namespace {
 
-constexpr int kMaxLength = 512;  // that is timed
+constexpr int kMaxLength = 512;  // the longest that is timed
 
-// In proportion to tokens, plus some for the batch: only how they compare counts.
+// In proportion to tokens plus a fixed cost: only the relation between sizes matters.
 CostSamples Guess() {
   constexpr int kOfABatch = 16;
   CostSamples samples;
@@ -31,8 +31,7 @@ CostSamples Guess() {
   return samples;
 }
 
-// Of batches of up to `max_rows`: kept or measured ones; where they are unknown, guessed until some
-// are learnt.
+// For batches of up to `max_rows`: saved or measured; if unknown, a guess until some are learnt.
 std::unique_ptr<LearntCosts> FindPaddedCosts(const Signature& signature, Executable& executable,
                                              int max_rows, const LoadOptions& load) {
   const int64_t longest = signature.sequences->max_length;
@@ -110,7 +109,8 @@ class PaddedProgram final : public SingleNodeProgram {
   const std::unique_ptr<LearntCosts> costs_;
 };
 
-// What requests look like that share padded batches. `not_proved` takes why that is trusted only.
+// The form of requests that share padded batches. `not_proved` receives the reason if it is only
+// trusted.
 StatusOr<SequenceSignature> FindPadding(LoadingModel& model, Executable& executable,
                                         Status& not_proved) {
   const StatusOr<RaggedModel>& ragged = model.Ragged();
@@ -141,7 +141,7 @@ StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& 
     refused = "no trusted_mask in model.yaml names an input that hides padding";
     return nullptr;
   }
-  model.Ragged().status().IgnoreError();  // both proofs are of the graph, which goes
+  model.Ragged().status().IgnoreError();  // both proofs need the graph, which is moved away
   model.Batching();
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable,
                              Executable::Create(std::move(model.graph), model.executable));

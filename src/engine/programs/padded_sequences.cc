@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-// Of the range of an output: sums in another order come out a little different.
+// Relative to the range of an output: sums in another order differ slightly.
 constexpr float kTolerance = 1e-3f;
 constexpr int64_t kShort = 5;
 constexpr int64_t kLong = 9;
@@ -24,7 +24,7 @@ bool Varies(const SymbolicShape& shape, int axis) {
   return shape.has_rank() && shape.rank() > axis && !shape[axis].known();
 }
 
-// Inputs of one request, of small numbers, the mask all ones.
+// Inputs of one request with small numbers and a mask of ones.
 StatusOr<std::vector<Tensor>> Draw(const Executable& executable, const SequenceSignature& sequences,
                                    int64_t length, std::mt19937& random) {
   std::vector<Tensor> inputs;
@@ -152,7 +152,7 @@ class Trial {
 
   Executable& executable_;
   Arena arena_;
-  const RunDeadline deadline_{kTrialTime};  // of all runs together
+  const RunDeadline deadline_{kTrialTime};  // for all runs together
 };
 
 }  // namespace

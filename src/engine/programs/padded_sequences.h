@@ -1,5 +1,4 @@
-// Whether requests of different lengths may share a padded batch: what a mask input must be good
-// for.
+// Whether requests of different lengths may share a padded batch: the requirements on a mask input.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PADDED_SEQUENCES_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PADDED_SEQUENCES_H_
 
@@ -11,13 +10,13 @@
 
 namespace chairlift {
 
-// What requests to a model that can run ragged look like, where it is proved that a batch of them
-// may be padded at the end with zeros. Unimplemented says why it is not.
+// The form of requests to a model that can run ragged, if it is proved that a batch may be padded
+// at the end with zeros. Unimplemented says why it is not.
 StatusOr<SequenceSignature> ProvedPadding(const RaggedModel& ragged, const Executable& executable);
 
-// The same where it is not proved, and the input of that name is trusted to hide
-// what is padded. It is tried on a few requests, alone and beside another, which may show that the
-// trust is misplaced (InvalidArgument), and not that it is not.
+// The same without proof, if the named input is trusted to hide padding. It is tried on a few
+// requests, alone and with another one. That may show that the trust is wrong (InvalidArgument),
+// but cannot show that it is right.
 StatusOr<SequenceSignature> TrustedPadding(const std::string& mask, Executable& executable);
 
 }  // namespace chairlift

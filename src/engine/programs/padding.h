@@ -1,5 +1,5 @@
-// Requests of sequences as one batch padded to the longest, and its outputs back to each: for
-// models that cannot run ragged, and for policies to compare with.
+// Requests of sequences as one batch padded to the longest, and its outputs split back: for models
+// that cannot run ragged, and for comparing policies.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PADDING_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PADDING_H_
 
@@ -14,12 +14,12 @@ namespace chairlift {
 
 class Padding final : public JoinedRequests {
  public:
-  // The requests fit `signature`, whose `sequences` are set. All must outlive this.
+  // The requests fit `signature`, which has `sequences` set. All must outlive this.
   Padding(const Signature& signature, RequestSpan requests);
 
-  // Inputs of the model, in `staging`; what is padded is zeros, which the mask hides.
+  // Inputs of the model, in `staging`; padding is zeros, which the mask hides.
   StatusOr<std::vector<Tensor>> Inputs(Arena& staging) const override;
-  // The outputs that requests[i] wants, out of the batch's.
+  // The requested outputs of requests[i] from the batch's.
   StatusOr<std::vector<NamedTensor>> Outputs(size_t i,
                                              std::span<const Tensor> outputs) const override;
 
