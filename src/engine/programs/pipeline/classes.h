@@ -1,4 +1,4 @@
-// A pipeline's output as scores of classes, which lie between 0 and 1.
+// A pipeline's output as scores of classes, between 0 and 1.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_CLASSES_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_CLASSES_H_
 
@@ -7,10 +7,10 @@
 
 namespace chairlift {
 
-// That the output is there, and is float32 [rows, classes].
+// Checks that the output exists and is float32 [rows, classes].
 Status CheckClasses(const ClassesConfig& config, const Signature& wired);
 
-// Of logits [rows, classes]: of each row a softmax or, if several classes may hold, sigmoids.
+// For logits [rows, classes]: a softmax per row or, if several classes may apply, sigmoids.
 StatusOr<Tensor> ClassScores(const ClassesConfig& config, const Tensor& logits);
 
 }  // namespace chairlift

@@ -16,9 +16,9 @@ namespace {
 
 constexpr const char* kEmbedding = "embedding";
 constexpr const char* kPooled = "pooled";
-constexpr const char* kScores = "scores";  // of classes
+constexpr const char* kScores = "scores";  // for classes
 
-// The wired output that a shown one is made from.
+// The internal output that a client's output is made from.
 const std::string& MadeFrom(const PipelineConfig& config, const std::string& shown) {
   if (config.classes && shown == kScores) return config.classes->from;
   const bool vectors = shown == kEmbedding || shown == kPooled || shown == kTokenEmbeddings;
@@ -38,7 +38,7 @@ Tensor InFloat32(const Tensor& given) {
   return wide;
 }
 
-// Of the vectors of a text's tokens, `size` each.
+// Pools the vectors of a text's tokens, `size` each.
 void PoolTokens(std::span<const float> tokens, int64_t size, Pooling pooling, float* to) {
   const int64_t count = std::ssize(tokens) / size;
   const auto row = [&](int64_t token) { return tokens.data() + token * size; };
@@ -52,7 +52,7 @@ void PoolTokens(std::span<const float> tokens, int64_t size, Pooling pooling, fl
     const float* const from = row(token);
     const auto weight = static_cast<float>(pooling == Pooling::kWeightedMean ? token + 1 : 1);
     for (int64_t i = 0; i < size; ++i) {
-      // A NaN is the largest.
+      // NaN counts as the largest.
       to[i] = pooling != Pooling::kMax                 ? to[i] + weight * from[i]
               : from[i] > to[i] || std::isnan(from[i]) ? from[i]
                                                        : to[i];
@@ -67,7 +67,7 @@ void PoolTokens(std::span<const float> tokens, int64_t size, Pooling pooling, fl
   for (int64_t i = 0; i < size; ++i) to[i] *= scale;
 }
 
-// [1, size], a copy.
+// Returns [1, size], a copy.
 StatusOr<Tensor> Pool(const Tensor& given, const std::vector<Pooling>& pooling) {
   const Tensor from = InFloat32(given);
   const Shape& shape = from.shape();
@@ -90,7 +90,7 @@ StatusOr<Tensor> Pool(const Tensor& given, const std::vector<Pooling>& pooling) 
   return vector;
 }
 
-// Of one text: [tokens, size].
+// For one text: [tokens, size].
 StatusOr<Tensor> TokenVectors(const Tensor& given) {
   const Tensor from = InFloat32(given);
   const Shape& shape = from.shape();
@@ -101,7 +101,7 @@ StatusOr<Tensor> TokenVectors(const Tensor& given) {
   return from.Reshaped({shape[1], shape[2]});
 }
 
-// To length 1; a vector of zeros stays.
+// Normalises to length 1; zero vectors are unchanged.
 void Normalize(std::span<float> vector) {
   double square = 0;
   for (const float x : vector) square += double{x} * x;

@@ -1,5 +1,5 @@
-// A pipeline's output as vectors, one for each text: pooled over its tokens, and normalised. And
-// what clients see of a pipeline of texts in place of, or beside, what its steps give.
+// A pipeline's output as one vector per text: pooled over its tokens, and normalised. Also the
+// outputs that clients see of a text pipeline instead of, or in addition to, those of its steps.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_EMBEDDING_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_EMBEDDING_H_
 
@@ -12,24 +12,26 @@
 
 namespace chairlift {
 
-// That the output is there, and of a shape that can be pooled so: float32 [rows, tokens, size], or
-// [rows, size].
+// Checks that the output exists and has a shape that can be pooled: float32 [rows, tokens, size],
+// or [rows, size].
 Status CheckEmbedding(const EmbeddingConfig& config, const Signature& wired);
 
-// The output that has a vector for each token, of models that are pooled: those of all rows, one
-// behind the other, [tokens, size]. "num_tokens" says how many each row has.
+// The output with one vector per token, for models that are pooled: those of all rows concatenated,
+// [tokens, size]. "num_tokens" has the number of each row.
 inline constexpr const char* kTokenEmbeddings = "token_embeddings";
 
-// What clients see. With an embedding, "embedding" and "pooled", [rows, size], and kTokenEmbeddings
-// in place of the wired output that they are made from; with classes, "scores" [rows, classes]
-// beside it. Else the wired signature itself; likewise below.
+// The outputs that clients see. With an embedding: "embedding" and "pooled", [rows, size], and
+// kTokenEmbeddings replace the internal output that they are made from. With classes: "scores"
+// [rows, classes] in addition to it. Otherwise the internal signature itself; the same applies
+// below.
 Signature ShownSignature(const PipelineConfig& config, const Signature& wired);
 
-// The wired outputs that the wanted ones, of the shown signature, are made from.
+// The internal outputs needed for the requested client outputs.
 std::vector<int> WiredOutputs(const PipelineConfig& config, const PipelineWiring& wiring,
                               const std::vector<int>& wanted);
 
-// The wanted outputs of one row, from the wired ones. All tokens count: a row is not padded.
+// The requested outputs of one row, from the internal ones. All tokens are valid: a row has no
+// padding.
 StatusOr<std::vector<NamedTensor>> ShownOutputs(const PipelineConfig& config,
                                                 std::vector<NamedTensor> wired,
                                                 const Signature& shown,

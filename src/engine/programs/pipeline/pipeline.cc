@@ -1,5 +1,5 @@
-// Models made of other models: a request is one node, whose task has the models of the steps answer
-// requests of their own, one after the other or, where neither reads of the other, at once.
+// Models made of other models: a request is one node, whose task makes requests to the models of
+// the steps. Steps run one after the other, or concurrently if neither depends on the other.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -25,8 +25,9 @@
 namespace chairlift {
 namespace {
 
-// Requests of one pipeline that are between its first and its last step. Fewer than wait for a
-// model at most (ModelConfig::max_queue_size): a pipeline alone does not fill its steps' queues.
+// Concurrent requests of one pipeline between its first and its last step. Fewer than may wait for
+// a model (ModelConfig::max_queue_size), so a single pipeline does not fill the queues of its
+// steps.
 constexpr int kAtOnce = 256;
 
 class PipelineGraph final : public RequestGraph {
@@ -50,7 +51,7 @@ class PipelineGraph final : public RequestGraph {
   bool done_ = false;
 };
 
-// The vectors of the tokens of all rows of a request, which have lengths of their own. Thread-safe.
+// The token vectors of all rows of a request, with different lengths. Thread-safe.
 class TokenVectorsOfRows {
  public:
   explicit TokenVectorsOfRows(int32_t rows) : rows_(static_cast<size_t>(rows)) {}
@@ -60,13 +61,13 @@ class TokenVectorsOfRows {
   TokenVectorsOfRows(const TokenVectorsOfRows&) = delete;
   TokenVectorsOfRows& operator=(const TokenVectorsOfRows&) = delete;
 
-  // [tokens, size]; bounded as RowParts::Put() is.
+  // [tokens, size]; bounded as in RowParts::Put().
   Status Put(int32_t row, Tensor vectors, const RowParts::Limits& limits) {
     constexpr double kMiB = 1 << 20;
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto bytes = static_cast<int64_t>(vectors.byte_size());
     bytes_ += bytes;
-    // They are copied once, when all are there.
+    // They are copied once, when all have arrived.
     if (static_cast<size_t>(bytes_) > limits.own / 2) {
       return absl::OutOfRangeError(
           fmt::format("the vectors of its tokens need more than the {:.2f} MiB that they may have "
@@ -85,7 +86,7 @@ class TokenVectorsOfRows {
     rows_[static_cast<size_t>(row)] = std::move(vectors);
     return absl::OkStatus();
   }
-  // Once all are there.
+  // Call it when all have arrived.
   StatusOr<Tensor> Take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     int64_t tokens = 0;
@@ -110,20 +111,20 @@ class TokenVectorsOfRows {
   // Guarded by mutex_.
   std::vector<Tensor> rows_;
   int64_t bytes_ = 0;
-  std::shared_ptr<ByteBudget> budget_;  // that taken_ bytes are from
+  std::shared_ptr<ByteBudget> budget_;  // the budget that taken_ bytes come from
   int64_t taken_ = 0;
 };
 
-// Each row is a run of its own, so that rows of different lengths in between ride with others of
-// theirs.
+// Each row is a separate run, so that rows of different lengths in intermediate results are batched
+// with others of their length.
 class PipelineRowsGraph final : public RequestGraph {
  public:
-  // Rows of one request that are under way at a time: as many as fill batches, but few where they
-  // are long, so that others do not wait behind them.
+  // Concurrent rows of one request: enough to fill batches, but few if they are long, so that other
+  // requests do not wait behind them.
   static constexpr int64_t kFewestRows = 2, kMostRows = 64;
   static constexpr int64_t kBytesAtOnce = 16 << 10;
 
-  // `tokens`: the place among the shown outputs of the vectors of all tokens; -1: there are none.
+  // `tokens`: the index among the client outputs of the vectors of all tokens; -1: there are none.
   PipelineRowsGraph(ValidatedRequest request, std::shared_ptr<const WiredPipeline> wired,
                     std::vector<CalledModel> models, int tokens)
       : RequestGraph(request), wired_(std::move(wired)), models_(std::move(models)) {
@@ -160,7 +161,7 @@ class PipelineRowsGraph final : public RequestGraph {
   }
 
   const WiredPipeline& wired() const { return *wired_; }
-  // Of a node, for the wired outputs that are wanted.
+  // Starts the run of a node, for the requested internal outputs.
   std::shared_ptr<PipelineRun> BeginRow(int32_t node, ModelCalls& calls, std::vector<int> outputs) {
     auto run = std::make_shared<PipelineRun>(wired_, models_, calls, rows_->rows(node).inputs,
                                              std::move(outputs));
@@ -201,9 +202,9 @@ class PipelineRowsGraph final : public RequestGraph {
     return rows_->Complete(node, std::move(outputs), limits);
   }
 
-  std::unique_ptr<RowsGraph> rows_;  // of the outputs but the vectors of tokens
+  std::unique_ptr<RowsGraph> rows_;  // for the outputs except the token vectors
   std::optional<TokenVectorsOfRows> tokens_;
-  std::ptrdiff_t tokens_place_ = 0;  // among the wanted outputs
+  std::ptrdiff_t tokens_place_ = 0;  // index among the requested outputs
   const std::shared_ptr<const WiredPipeline> wired_;
   const std::vector<CalledModel> models_;
   std::mutex mutex_;
@@ -212,7 +213,7 @@ class PipelineRowsGraph final : public RequestGraph {
   bool left_ = false;
 };
 
-// The models of the steps, as they are now.
+// The current models of the steps.
 StatusOr<std::vector<CalledModel>> FindSteps(const PipelineConfig& config, ModelCalls& calls) {
   std::vector<CalledModel> models;
   for (size_t i = 0; i < config.steps.size(); ++i) {
@@ -223,7 +224,7 @@ StatusOr<std::vector<CalledModel>> FindSteps(const PipelineConfig& config, Model
   return models;
 }
 
-// Whether an output is one whose rows have lengths of their own.
+// Whether any output has rows of different lengths.
 bool GivesOwnLengths(const PipelineWiring& wiring, const std::vector<const Signature*>& models) {
   for (size_t i = 0; i < wiring.outputs.size(); ++i) {
     const SymbolicSpec& spec = wiring.signature.outputs[i];
@@ -243,7 +244,7 @@ bool GivesOwnLengths(const PipelineWiring& wiring, const std::vector<const Signa
   return false;
 }
 
-// Has the pipeline take and give what its configuration declares.
+// Sets the pipeline's inputs and outputs to those that its configuration declares.
 Status DeclareSignature(const DeclaredPorts& ports, Signature& signature) {
   const auto declare = [&](const std::vector<DeclaredPort>& declared,
                            std::vector<SymbolicSpec>& specs, const char* what) -> Status {
@@ -256,7 +257,7 @@ Status DeclareSignature(const DeclaredPorts& ports, Signature& signature) {
       CHAIRLIFT_RETURN_IF_ERROR(
           DeclareShape(port == declared.end() ? open : *port, ports.batch, what, shape));
       if (&specs == &signature.inputs)
-        spec.shape = std::move(shape);  // of answers it is not proved
+        spec.shape = std::move(shape);  // for answers it is not proved
       if (ports.batch && spec.shape.has_rank()) spec.shape[0] = Dim::Symbol("batch");
     }
     return absl::OkStatus();
@@ -365,7 +366,7 @@ class PipelineProgram final : public Program {
     CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, Program::Validate(request));
     // They are large: only requests that name them get them.
     if (request.outputs.empty()) std::erase(validated.outputs, TokensOutput());
-    // Of the model as it was loaded: rows are for statistics only.
+    // For the model as it was loaded: rows are for statistics only.
     if (!validated.inputs.empty() && validated.inputs[0].shape().rank() > 0 && CountsRows()) {
       validated.rows =
           static_cast<int32_t>(std::min<int64_t>(validated.inputs[0].shape()[0], kMaxBatchRows));
@@ -415,7 +416,7 @@ class PipelineProgram final : public Program {
     std::vector<CalledModel> models;
   };
 
-  // Among the shown outputs; -1: there are none.
+  // Index among the client outputs; -1: there are none.
   int TokensOutput() const {
     if (!config_.embedding) return -1;
     const std::vector<SymbolicSpec>& outputs = signature_.outputs;
@@ -425,7 +426,7 @@ class PipelineProgram final : public Program {
     return found == outputs.end() ? -1 : static_cast<int>(found - outputs.begin());
   }
 
-  // Of a request of which each row is a run.
+  // For a request of which each row is a run.
   Status CheckRows(const ValidatedRequest& request) const {
     for (size_t i = 0; i < request.inputs.size(); ++i) {
       const Shape& shape = request.inputs[i].shape();
@@ -484,7 +485,7 @@ class PipelineProgram final : public Program {
     return wired_->wiring.counts_rows;
   }
 
-  // The models of the steps as they are now; wired again where one has been replaced.
+  // The current models of the steps; the wiring is repeated if one has been replaced.
   StatusOr<Now> Find() const {
     Now now;
     CHAIRLIFT_ASSIGN_OR_RETURN(now.models, FindSteps(config_, calls_));
@@ -518,7 +519,7 @@ class PipelineProgram final : public Program {
                       });
   }
 
-  // Not what keeps it alive: it may be unloaded.
+  // Does not keep the model alive: it may be unloaded.
   struct WiredModel {
     WiredModel(const CalledModel& called)  // NOLINT(google-explicit-constructor): in ranges
         : model(called.model) {}

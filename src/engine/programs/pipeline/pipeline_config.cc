@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kSteps = "steps";
 constexpr const char* kInputs = "inputs";
 constexpr const char* kOutputs = "outputs";
-// Settings of all models that a pipeline has as well; the others are its steps' own.
+// Settings of all models that also apply to a pipeline; the others belong to its steps.
 constexpr const char* kOfPipelines[] = {"max_queue_size", "max_queue_wait_us", "default_timeout_us",
                                         "response_cache_bytes"};
 

@@ -1,4 +1,5 @@
-// A model made of other models, as the `steps` of its model.yaml say it (docs/guides/pipelines.md).
+// A model made of other models, as described by `steps` of its model.yaml
+// (docs/guides/pipelines.md).
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_CONFIG_H_
 
@@ -13,65 +14,65 @@
 
 namespace chairlift {
 
-// Of a pipeline, those of the pipelines in it included.
+// Per pipeline, including the pipelines in it.
 inline constexpr int kMaxPipelineSteps = 64;
 
 struct StepConfig {
   std::string model;
-  std::map<std::string, std::string> inputs = {};   // of the model → the name it reads
-  std::map<std::string, std::string> outputs = {};  // of the model → the name it gives
+  std::map<std::string, std::string> inputs = {};   // name in the model → name that it reads
+  std::map<std::string, std::string> outputs = {};  // name in the model → name of the result
   std::string version = {};                         // empty: the latest
 };
 
-// How the vectors of a text's tokens become one.
+// How the vectors of a text's tokens are combined into one.
 enum class Pooling {
-  kCls,           // that of the first token
-  kMax,           // the largest of each component
-  kMean,          // their sum divided by their number
-  kMeanSqrtLen,   // or by its square root
-  kWeightedMean,  // the n-th counts n times
-  kLast,          // that of the last token
+  kCls,           // the first token
+  kMax,           // the maximum of each component
+  kMean,          // the sum divided by the number of tokens
+  kMeanSqrtLen,   // the sum divided by the square root of the number
+  kWeightedMean,  // the n-th token has weight n
+  kLast,          // the last token
 };
 
-// Of a pipeline of texts: one of its outputs as a vector for each of them.
+// For a text pipeline: one of its outputs as one vector per text.
 struct EmbeddingConfig {
   std::string from;  // the output
-  // Several: their vectors one behind the other. None: the model gives a vector for each text.
+  // Several: their vectors are concatenated. None: the model outputs one vector per text.
   std::vector<Pooling> pooling = {};
   bool normalize = true;  // to length 1
 };
 
-// Of a pipeline of texts: one of its outputs, [rows, classes], as a score for each class.
+// For a text pipeline: one of its outputs, [rows, classes], as one score per class.
 struct ClassesConfig {
-  std::string from;                 // the output: logits
+  std::string from;                 // the output with logits
   std::vector<std::string> labels;  // by class
-  bool several = false;             // may hold at once: each has a sigmoid, in place of a softmax
+  bool several = false;             // several classes may apply: sigmoids instead of a softmax
 };
 
 struct PipelineConfig {
   std::vector<StepConfig> steps;
-  std::vector<std::string> inputs = {};   // that a request brings; empty: what no step gives
+  std::vector<std::string> inputs = {};   // of a request; empty: those that no step computes
   std::vector<std::string> outputs = {};  // of the answer; empty: those of the last step
-  // Its answer has two outputs in place of `from`: "embedding", and "pooled", which is not
+  // The answer has two outputs instead of `from`: "embedding", and "pooled", which is not
   // normalised. Not settable in model.yaml.
   std::optional<EmbeddingConfig> embedding = {};
-  // Its answer has an output "scores" beside `from`. Likewise.
+  // The answer has an output "scores" in addition to `from`. Not settable in model.yaml.
   std::optional<ClassesConfig> classes = {};
-  // The steps' maps name all that they read and give; what they leave out is not given. Not
-  // settable in model.yaml; likewise what is declared of the pipeline's own inputs and outputs.
+  // The steps' maps contain all their inputs and outputs; others are not passed. Not settable in
+  // model.yaml, nor is what is declared about the pipeline's own inputs and outputs.
   bool all_named = false;
   DeclaredPorts ports = {};
 };
 
-// `steps`, `inputs` and `outputs` of a model.yaml; nothing where it has no `steps`.
-// InvalidArgument where it has settings beside them that a pipeline does not use.
+// Reads `steps`, `inputs` and `outputs` of a model.yaml; nothing if it has no `steps`.
+// InvalidArgument if it also has settings that a pipeline does not use.
 StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& settings);
 // Their names.
 std::vector<std::string> PipelineSettingNames();
-// Whether it is one of the settings of all models that pipelines have as well.
+// Whether it is a setting of all models that also applies to pipelines.
 bool IsPipelineOption(const std::string& name);
 
-// "step 2 (minilm)", for messages; `index` from 0.
+// "step 2 (minilm)", for messages; `index` counts from 0.
 std::string StepName(const PipelineConfig& config, size_t index);
 
 }  // namespace chairlift

@@ -24,7 +24,7 @@ PipelineRun::PipelineRun(std::shared_ptr<const WiredPipeline> pipeline,
   for (const int output : wanted_) {
     ++values_[wiring().outputs[static_cast<size_t>(output)]].readers;
   }
-  // From the last to the first: readers come behind what they read.
+  // From last to first: readers come after what they read.
   for (size_t step = steps.size(); step-- > 0;) {
     const auto& gives = steps[step].gives;
     steps_[step].needed = std::any_of(gives.begin(), gives.end(), [&](const auto& given) {
@@ -54,8 +54,8 @@ void PipelineRun::Begin(const Limits& limits, Done done) {
 }
 
 void PipelineRun::Advance(Lock lock) {
-  // One thread begins steps; answers that come meanwhile leave theirs to it. So calls do not nest,
-  // however many answers come at once.
+  // One thread starts steps; answers that arrive meanwhile leave theirs to it. So calls do not
+  // nest, however many answers arrive together.
   if (advancing_) return;
   advancing_ = true;
   while (status_.ok() && !ready_.empty()) {
@@ -77,7 +77,7 @@ void PipelineRun::Advance(Lock lock) {
     lock.lock();
     if (!steps_[step].ended) {
       steps_[step].number = number;
-      if (!status_.ok()) {  // it was not known to those who cancelled the others
+      if (!status_.ok()) {  // its id was not known when the others were cancelled
         lock.unlock();
         calls_.Cancel(number);
         lock.lock();

@@ -1,5 +1,5 @@
-// One request of a pipeline, from its inputs to its outputs: each step is a request of its own to
-// its model, begun once what it reads is there.
+// One request of a pipeline, from its inputs to its outputs: each step is a separate request to its
+// model, started once its inputs have arrived.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_RUN_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_PIPELINE_RUN_H_
 
@@ -20,16 +20,16 @@ namespace chairlift {
 struct WiredPipeline {
   PipelineConfig config;
   PipelineWiring wiring;
-  int num_steps = 0;  // those of the pipelines in it included
-  // Some step's rows have results of lengths of their own, so that each row is a run.
+  int num_steps = 0;  // including those of pipelines in it
+  // Some step's rows have results of different lengths, so each row is a run.
   bool by_rows = false;
 };
 
 // Thread-safe.
 class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
  public:
-  // `inputs` and `outputs` as in ValidatedRequest; `models`: by step. Steps that no wanted output
-  // depends on do not run. `calls` must outlive it.
+  // `inputs` and `outputs` as in ValidatedRequest; `models`: by step. Steps that no requested
+  // output depends on do not run. `calls` must outlive it.
   PipelineRun(std::shared_ptr<const WiredPipeline> pipeline, std::vector<CalledModel> models,
               ModelCalls& calls, const std::vector<Tensor>& inputs, std::vector<int> outputs);
   ~PipelineRun();
@@ -38,43 +38,44 @@ class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
 
   struct Limits {
     std::optional<TimePoint> deadline;
-    // Of what steps gave and others are still to read, over all requests. Null: unlimited.
+    // Bounds the results of steps that others still have to read, over all requests. Null:
+    // unlimited.
     std::shared_ptr<ByteBudget> bytes;
     std::shared_ptr<Admission> admission = {};  // TaskNode::admission
   };
-  // Once. `done` is called when no step runs any more: before this returns, or on another thread.
-  // The status of what failed first names its step. kResourceExhausted where what is in between
-  // steps takes more than the limit.
+  // Call it once. `done` is called when no step runs any more: before this returns, or on another
+  // thread. The status is that of the first failure and names its step. kResourceExhausted if
+  // intermediate results exceed the limit.
   using Done = absl::AnyInvocable<void(const Status&)>;
   void Begin(const Limits& limits, Done done);
-  // Nobody waits for the answer any more: begins no more steps, and cancels those that run.
+  // The answer is no longer needed: starts no more steps, and cancels the running ones.
   void Stop();
 
-  // After `done` was called with OK, once.
+  // Call it once, after `done` was called with OK.
   std::vector<NamedTensor> TakeOutputs();
 
  private:
   struct Step {
     bool needed = false;
     bool ended = false;
-    size_t missing = 0;    // values that it reads and that are not there
-    RequestId number = 0;  // of its request, while it runs and that is known
+    size_t missing = 0;    // values that it reads and that have not arrived
+    RequestId number = 0;  // of its request, while it runs and once it is known
   };
   struct Value {
     Tensor tensor;
-    size_t readers = 0;  // steps that have not ended, and the answer
-    int64_t taken = 0;   // of the budget
+    size_t readers = 0;  // steps that have not ended, plus one for the answer
+    int64_t taken = 0;   // bytes of the budget
   };
   using Lock = std::unique_lock<std::mutex>;
 
   const PipelineWiring& wiring() const { return pipeline_->wiring; }
-  // Begins what is ready; calls `done_` at the end. Returns with the lock released.
+  // Starts what is ready; calls `done_` at the end. Returns with the lock released.
   void Advance(Lock lock);
   InferRequest RequestOf(size_t step);
   void Answered(size_t step, StatusOr<InferResponse> answer);
   Status Take(size_t step, InferResponse& answer);
-  void GiveUp(Value& value);  // a reader less
-  // No more is begun; returns the requests to be cancelled, under no lock.
+  void GiveUp(Value& value);  // removes a reader
+  // Starts nothing more; returns the requests to cancel without the lock.
   std::vector<RequestId> Fail(Status why);
 
   const std::shared_ptr<const WiredPipeline> pipeline_;
@@ -89,9 +90,9 @@ class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
   std::vector<Step> steps_;
   std::vector<Value> values_;
   std::vector<size_t> ready_;
-  size_t left_ = 0;         // steps that are needed and have not ended
-  size_t running_ = 0;      // begun, not answered
-  bool advancing_ = false;  // some thread is in Advance()
+  size_t left_ = 0;         // needed steps that have not ended
+  size_t running_ = 0;      // started, not answered
+  bool advancing_ = false;  // a thread is in Advance()
   Status status_;
 };
 

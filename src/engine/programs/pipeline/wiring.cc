@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// A value while steps are gone through.
+// A value during the walk over the steps.
 struct Value {
   SymbolicSpec spec;
   std::string from;  // "the request's 'x'", "output 'y' of step 1 (a)"
@@ -24,7 +24,7 @@ std::string Describe(const SymbolicSpec& spec) {
   return fmt::format("{} {}", DatatypeName(spec.dtype), spec.shape.ToString());
 }
 
-// The dimensions of one model say nothing of another's that happen to have the same name.
+// Symbols of one model are unrelated to those of another with the same name.
 SymbolicSpec Renamed(const SymbolicSpec& spec, const std::string& name, size_t step) {
   SymbolicSpec renamed = spec;
   renamed.name = name;
@@ -38,7 +38,7 @@ SymbolicSpec Renamed(const SymbolicSpec& spec, const std::string& name, size_t s
   return renamed;
 }
 
-// Whether some tensor is both.
+// Whether a tensor can have both shapes.
 bool MayBeOne(const SymbolicSpec& a, const SymbolicSpec& b) {
   if (a.dtype != b.dtype) return false;
   if (!a.shape.has_rank() || !b.shape.has_rank()) return true;
@@ -87,7 +87,7 @@ class Wirer {
                        [&](const Value& value) { return !value.step && value.spec.name == name; });
   }
 
-  // That the maps of a step name inputs and outputs of its model.
+  // Checks that the maps of a step contain only inputs and outputs of its model.
   Status CheckNames(size_t step) const {
     const auto check = [&](const std::map<std::string, std::string>& names,
                            const std::vector<SymbolicSpec>& specs, const char* what) -> Status {
@@ -119,7 +119,7 @@ class Wirer {
     return found == names.end() ? name : found->second;
   }
 
-  // Whether nobody can read an output of the step.
+  // Whether nothing can read an output of the step.
   bool IsLeftOut(size_t step, const std::string& output) const {
     return config_.all_named && !config_.steps[step].outputs.contains(output);
   }
@@ -131,8 +131,8 @@ class Wirer {
              Mapped(config_.steps[step].outputs, output.name) == name;
     });
   }
-  // The first step after `step` that gives the name; nothing where none does, or `step` itself
-  // gives it in place of what it reads.
+  // The first step after `step` that produces the name. Nothing if there is none, or if `step`
+  // itself replaces the value that it reads.
   std::optional<size_t> GivenLater(size_t step, const std::string& name) const {
     if (Gives(step, name)) return std::nullopt;
     for (size_t later = step + 1; later < config_.steps.size(); ++later) {
@@ -257,7 +257,7 @@ class Wirer {
   const PipelineConfig& config_;
   const std::vector<const Signature*>& models_;
   std::vector<Value> values_;
-  std::map<std::string, size_t> by_name_;  // as the next step reads them
+  std::map<std::string, size_t> by_name_;  // as seen by the next step
   std::vector<std::vector<std::pair<std::string, size_t>>> reads_;
   std::vector<size_t> outputs_;
 };

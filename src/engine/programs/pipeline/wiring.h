@@ -1,5 +1,5 @@
-// What a pipeline takes and gives, and which step reads what: from its settings and the signatures
-// of its models.
+// The inputs and outputs of a pipeline, and which step reads what, derived from its settings and
+// the signatures of its models.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_WIRING_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PIPELINE_WIRING_H_
 
@@ -13,28 +13,28 @@
 
 namespace chairlift {
 
-// Values are numbered: first the request's inputs, then what steps give and somebody reads.
+// Values are numbered: first the request's inputs, then results of steps that something reads.
 struct PipelineWiring {
   struct Given {
     std::string output;  // of the model
     size_t value = 0;
   };
   struct Step {
-    std::vector<std::pair<std::string, size_t>> reads;  // the model's input, and the value
+    std::vector<std::pair<std::string, size_t>> reads;  // the model's input and the value
     std::vector<Given> gives;
   };
 
   Signature signature;  // of the pipeline
   std::vector<Step> steps;
-  std::vector<size_t> outputs;  // the value of each output of the signature
+  std::vector<size_t> outputs;  // the value of each output in the signature
   size_t num_values = 0;
-  // Dimension 0 of the first input counts the request's rows.
+  // Dimension 0 of the first input is the number of rows.
   bool counts_rows = false;
 };
 
-// Names are read as assigned in order: what several steps give is the last one's that comes before
-// the reader. `models`: by step. InvalidArgument names the step, the input or output, and what
-// would be right.
+// Names have the meaning of assignments in order: if several steps produce a name, a reader gets
+// the last one before it. `models`: by step. InvalidArgument has the step, the input or output, and
+// what would be correct.
 StatusOr<PipelineWiring> WirePipeline(const PipelineConfig& config,
                                       const std::vector<const Signature*>& models);
 
