@@ -38,7 +38,7 @@ constexpr const char* kCalls = "calls";
 constexpr const char* kHooksApart = "hooks_apart";
 constexpr size_t kMostCalledModels = 64;
 
-// All settings but `python`.
+// All settings except `python`.
 void ReadSettings(const YamlValue& settings, FunctionConfig& config) {
   for (const FunctionSetting& setting : kFunctionSettings) {
     if (!settings.Has(setting.name)) continue;

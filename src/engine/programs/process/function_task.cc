@@ -19,14 +19,14 @@
 namespace chairlift {
 namespace {
 
-// Bytes of a stream that may wait to be read before it is held back.
+// Unread bytes of a stream from which it is paused.
 constexpr int64_t kMostUnread = int64_t{1} << 20;
-// How long one request of a batch may hold back the streams of the others, all in all.
+// How long in total one request of a batch may pause the streams of the others.
 constexpr auto kMayHoldBack = std::chrono::seconds(5);
 
 using FunctionRequests = absl::InlinedVector<const ValidatedRequest*, 8>;
 
-// Copied, because the worker may write there even now; what is no bool becomes one.
+// Copied, because the worker may write there even now; invalid bools are normalised.
 void CopyOut(const Tensor& from, int64_t first_row, Tensor& to) {
   if (to.byte_size() == 0) return;
   const Tensor rows = from.Rows(first_row, to.shape()[0]);
@@ -39,7 +39,7 @@ void CopyOut(const Tensor& from, int64_t first_row, Tensor& to) {
   for (size_t i = 0; i < to.byte_size(); ++i) bools[i] = bytes[i] != 0;
 }
 
-// A copy, which the worker cannot change, of the offsets of rows in so many values.
+// A copy of the offsets of rows in `values` values, which the worker cannot change.
 StatusOr<std::vector<int64_t>> TakeOffsets(const Tensor& offsets, int64_t values,
                                            const std::string& output) {
   const std::span<const int64_t> there = offsets.values<int64_t>();
@@ -51,7 +51,7 @@ StatusOr<std::vector<int64_t>> TakeOffsets(const Tensor& offsets, int64_t values
                   values);
 }
 
-// A task: its requests together and, where that raised, each of them alone.
+// A task: its requests together and, if that raised, each of them alone.
 class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
  public:
   FunctionTask(const FunctionStages& stages, const Signature& signature, bool retry_alone,
@@ -122,7 +122,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     int64_t tokens() const override { return tokens_; }
     const std::vector<TensorDesc>& inputs() const override { return inputs_; }
     std::optional<TimePoint> deadline() const override {
-      // The last of its requests to be given up.
+      // The latest deadline of its requests.
       TimePoint last = TimePoint::min();
       for (size_t i = first_; i < first_ + count_; ++i) {
         const std::optional<TimePoint>& own = task_->run_.nodes[i].deadline;
@@ -240,7 +240,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
         }
       }
     }
-    // Of one request. `offsets` has one more than its rows.
+    // The rows of one request. `offsets` has one more entry than its rows.
     static StatusOr<Tensor> RowsWithOffsets(const Tensor& all, const SymbolicSpec& spec,
                                             std::span<const int64_t> offsets) {
       const auto rows = static_cast<int64_t>(offsets.size()) - 1;
@@ -275,14 +275,14 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     const std::shared_ptr<FunctionTask> task_;
     const size_t stage_, first_, count_;
     const bool retried_;
-    std::vector<Tensor> carried_;  // what the stage before gave
+    std::vector<Tensor> carried_;  // the previous stage's results
     int64_t rows_ = 0;
     int64_t tokens_ = 0;
     std::vector<int64_t> offsets_;
     std::vector<TensorDesc> inputs_;
   };
 
-  // Whether the request's answer is still to be made.
+  // Whether the request's answer is still needed.
   bool Wanted(size_t i) const { return statuses_[i].ok() && !GraphOf(run_.nodes[i])->left(); }
   bool AnyWanted(size_t first, size_t count) const {
     for (size_t i = first; i < first + count; ++i) {
@@ -291,8 +291,8 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     return false;
   }
 
-  // A stream waits for its readers. One that does not read holds back those of its batch that do,
-  // but not for long.
+  // A stream waits for its readers. A request that is not read pauses the others of its batch, but
+  // not for long.
   bool MayGoOn(TimePoint now, size_t first, size_t count) {
     bool slow = false, others = false;
     const auto unread = [&](size_t i) {
@@ -315,7 +315,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     return true;
   }
 
-  // Copies the steps of each request, and sends them on.
+  // Copies the steps of each request and sends them.
   void TakeSteps(std::span<const Tensor> outputs, size_t first, size_t count) {
     streamed_ = true;
     int64_t first_row = 0;
@@ -365,7 +365,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     if (parts != nullptr && run_.send_parts != nullptr) run_.send_parts(i);
     return absl::OkStatus();
   }
-  // `none`: the outputs, of no steps.
+  // `none`: the outputs without steps.
   Status JoinAll(std::span<const Tensor> none, size_t first, size_t count) {
     int64_t first_row = 0;
     for (size_t i = first; i < first + count; ++i) {
@@ -419,12 +419,12 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
               {run_.memory.compute.limit(), run_.memory.partial_answers});
         });
       } else {
-        // Each has a status of its own: they are read and freed on different threads.
+        // Each has a separate status: they are read and freed on different threads.
         node.status = Status(status.code(), status.message());
       }
     }
     if (alone_ && first + 1 < requests_.size()) return Submit(0, first + 1, 1);
-    done_(times_);  // what `run_` refers to goes
+    done_(times_);  // frees what `run_` refers to
   }
 
   const FunctionStages& stages_;
@@ -434,12 +434,12 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
   Program::TaskDone done_;
   FunctionRequests requests_;
   std::vector<std::vector<NamedTensor>> outputs_;  // by request
-  std::vector<Status> statuses_;                   // likewise: what its answer cannot be
-  // Where results come step by step: by request and wanted output.
+  std::vector<Status> statuses_;                   // by request: why it has no answer
+  // If results are produced step by step: by request and requested output.
   struct Steps {
-    std::optional<Shape> shape;  // of all, with no steps
-    std::vector<Tensor> parts;   // where the answer has them
-    int64_t bytes = 0;           // of these
+    std::optional<Shape> shape;  // of all, without steps
+    std::vector<Tensor> parts;   // if the answer includes them
+    int64_t bytes = 0;           // of the parts
     int64_t count = 0;
   };
   static int64_t BytesOf(const std::vector<Steps>& steps) {
@@ -453,14 +453,14 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     return bytes;
   }
   std::vector<std::vector<Steps>> steps_;
-  bool streamed_ = false;  // some steps have come
-  // Since when, and for how long all in all, a request has held back others of its batch.
+  bool streamed_ = false;  // some steps were sent
+  // Since when, and for how long in total, a request has paused others of its batch.
   std::optional<TimePoint> held_since_;
   Duration held_{0};
   TaskResult times_;
-  std::vector<Tensor> carried_;  // between two stages, of the one batch that is on its way
+  std::vector<Tensor> carried_;  // between two stages, of the only running batch
   bool alone_ = false;
-  bool worker_ended_ = false;  // that had them all
+  bool worker_ended_ = false;  // the one that had them all
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A task of a function: its requests' rows as one batch, which goes through the processes of the
-// function's stages; where that raises, each request by itself.
+// A task of a Python model: its requests' rows as one batch, which passes the processes of each
+// stage. If that raises, each request runs alone.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_TASK_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_FUNCTION_TASK_H_
 
@@ -14,23 +14,24 @@
 
 namespace chairlift {
 
-// What of a function's inputs and outputs does not come as equal rows.
+// The inputs and outputs whose rows are not equal in shape.
 struct TensorForms {
   explicit TensorForms(const WorkerReady& ready);
-  // Of the request's rows: as it brings them as one tensor, all have one length.
+  // The rows of a request in one tensor all have the same length.
   int64_t Length(const ValidatedRequest& request) const {
     return any ? request.inputs[static_cast<size_t>(input)].shape()[1] : 0;
   }
 
   const std::vector<bool> inputs, outputs;
-  const int input;  // the first ragged one
+  const int input;  // the first ragged input
   const bool any;
   std::vector<size_t> texts;     // inputs of kBytes
-  std::vector<int> own_offsets;  // by output: which of the offsets behind the outputs are its; −1
+  std::vector<int> own_offsets;  // by output: the index of its own offsets after the outputs; −1:
+                                 // none
   size_t num_own = 0;
 };
 
-// Processes that a batch goes through: those of a hook that runs apart (FunctionConfig), or those
+// Processes that a batch passes: those of a hook that runs separately (FunctionConfig), or those
 // that compute.
 struct FunctionStage {
   explicit FunctionStage(std::unique_ptr<WorkerGroup> workers)
@@ -39,8 +40,8 @@ struct FunctionStage {
   TensorForms forms;
 };
 
-// In order. Each takes what the one before gives; rows are ragged, or come in steps, only where
-// there is one.
+// In order. Each gets the previous one's results. Ragged rows and steps are supported only with a
+// single stage.
 struct FunctionStages {
   std::vector<FunctionStage> all;
   const FunctionStage& first() const { return all.front(); }
@@ -48,8 +49,8 @@ struct FunctionStages {
   bool streams() const { return last().group->signature().streams; }
 };
 
-// All that is passed must live until `done` has been called, which is on the thread of a group.
-// `retry_alone` as FunctionConfig's.
+// All arguments must live until `done` has been called, on the thread of a group. `retry_alone` as
+// in FunctionConfig.
 void RunFunctionTask(const FunctionStages& stages, const Signature& signature, bool retry_alone,
                      TaskRun& run, Program::TaskDone done);
 

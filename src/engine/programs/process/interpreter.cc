@@ -31,7 +31,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Folders above the program's whose environments are its own: build/release/bin has three.
+// Number of folders above the program whose virtual environments belong to it: build/release/bin
+// has three.
 constexpr int kFoldersAboveProgram = 3;
 constexpr std::chrono::seconds kTimeToAnswer(20);
 constexpr const char* kInPath = "PATH";
@@ -51,7 +52,7 @@ bool Inside(const fs::path& file, const std::vector<fs::path>& folders) {
   });
 }
 
-// Whether nobody else could have put code there.
+// Whether no other user could have placed code there.
 bool IsOurs(const fs::path& path, const fs::path& program) {
   struct stat of_program = {}, about = {};
   if (::stat(path.c_str(), &about) != 0) return false;
@@ -60,7 +61,7 @@ bool IsOurs(const fs::path& path, const fs::path& program) {
                                             (known && about.st_uid == of_program.st_uid));
 }
 
-// The interpreter of a virtual environment that may be taken; empty: there is none.
+// The interpreter of a virtual environment that may be used; empty: there is none.
 std::string PythonOfEnvironment(const fs::path& folder, const fs::path& program) {
   const fs::path python = folder / "bin/python3";
   std::error_code error;
@@ -73,7 +74,7 @@ std::string PythonOfEnvironment(const fs::path& folder, const fs::path& program)
   return python.string();
 }
 
-// Ends the process group when it goes.
+// Ends the process group when destroyed.
 struct Child {
   ~Child() {
     if (output >= 0) ::close(output);
@@ -86,7 +87,7 @@ struct Child {
   int output = -1;
 };
 
-// What a program prints within the time; empty if it does not end or cannot be started.
+// The output of a program within the time limit; empty if it does not end or cannot be started.
 std::string OutputOf(const std::vector<std::string>& arguments) {
   std::array<int, 2> pipe{-1, -1};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return {};
@@ -143,7 +144,7 @@ std::optional<std::vector<std::string>> MissingIn(const std::string& python, con
                                                   const std::vector<std::string>& packages) {
   std::vector<std::string> arguments = {python, script.string(), file.string()};
   arguments.insert(arguments.end(), packages.begin(), packages.end());
-  // One that has them all is not asked again: many models may need the same.
+  // An interpreter that has them all is not checked again: many models may need the same modules.
   static std::mutex mutex;
   static std::set<std::vector<std::string>> complete;
   {
@@ -165,7 +166,7 @@ std::optional<std::vector<std::string>> MissingIn(const std::string& python, con
   return std::nullopt;
 }
 
-// Logs a line that was not logged before.
+// Logs each line only once.
 void LogOnce(spdlog::level::level_enum level, const std::string& line) {
   static std::mutex mutex;
   static std::set<std::string> logged;
@@ -241,8 +242,8 @@ StatusOr<Interpreter> ChooseInterpreter(const FunctionConfig& function, const fs
     std::string pip = fmt::format("{} -m pip", best->python);
     std::vector<std::string> wanted = lacks;
     if (best->where == kInPath) {
-      // The system's is better left alone. An environment here is found the next time, and has
-      // nothing yet.
+      // Do not install into the system's interpreter. An environment here is found the next time,
+      // and is empty now.
       pip = "python3 -m venv .venv && .venv/bin/pip";
       for (const std::string& package : function.packages) {
         if (std::find(lacks.begin(), lacks.end(), package) == lacks.end()) {

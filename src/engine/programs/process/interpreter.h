@@ -11,31 +11,31 @@
 
 namespace chairlift {
 
-// Where an interpreter may be, in the order in which they are tried.
+// Where an interpreter may be, in the order of the search.
 struct InterpreterPlace {
-  std::string python;  // a path, or a name that PATH leads to
-  std::string where;   // in words
+  std::string python;  // a path, or a name in PATH
+  std::string where;   // description
 };
 
-// The places for a function whose file is `file`. Virtual environments (`.venv`, `venv`) are code:
-// one in a folder of the function's data (`data_folders`) is a place only if `runs_their_code`;
-// and the folder must be the user's, root's or that of the program's owner, not writable for all.
+// The places for a Python model in `file`. Virtual environments (`.venv`, `venv`) are code. One in
+// a data folder of the model (`data_folders`) is included only if `runs_their_code`. Its folder
+// must belong to the user, root or the program's owner, and must not be writable by everyone.
 std::vector<InterpreterPlace> InterpreterPlaces(const FunctionConfig& function,
                                                 const std::filesystem::path& file,
                                                 bool runs_their_code);
 
 struct Interpreter {
-  std::string python;      // a path, or a name that PATH leads to
-  std::string where;       // in words
-  std::string lacks = {};  // packages, and how to install them; empty: none
+  std::string python;      // a path, or a name in PATH
+  std::string where;       // description
+  std::string lacks = {};  // missing packages, and how to install them; empty: none
 };
 
-// The interpreter for the function: the one that it or CHAIRLIFT_PYTHON names; else the first of
-// the places that has its packages and what its file imports, or the one that lacks the fewest.
-// NotFound if there is none.
+// The interpreter for a Python model: the one in its settings or in CHAIRLIFT_PYTHON. Otherwise the
+// first place that has its packages and what its file imports, or else the one that lacks the
+// fewest. NotFound if there is none.
 StatusOr<Interpreter> ChooseInterpreter(const FunctionConfig& function,
                                         const std::filesystem::path& file, bool runs_their_code);
-// Its path. Logs which was taken and what it lacks, once.
+// Its path. Logs the choice and missing packages once.
 StatusOr<std::string> FindInterpreter(const FunctionConfig& function,
                                       const std::filesystem::path& file, bool runs_their_code);
 

@@ -65,7 +65,7 @@ void PutSignature(std::string& to, const SymbolicSpec& tensor, Lengths lengths) 
   to += tensor.name;
 }
 
-// What has not been read of a message. Once something was wrong, all reads fail.
+// The unread part of a message. After the first error, all reads fail.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> rest) : rest_(rest) {}

@@ -20,7 +20,7 @@ constexpr size_t kAnswerAlign = 64;
 
 size_t RoundedUp(size_t bytes) { return (bytes + kAnswerAlign - 1) / kAnswerAlign * kAnswerAlign; }
 
-// A copy of the texts that lie behind their offsets, which lie in the region.
+// A copy of the strings that follow their offsets in the region.
 StatusOr<Tensor> CopyTexts(const std::string& name, const PlacedTensor& placed,
                            const SharedRegion& region) {
   std::vector<int64_t> offsets(static_cast<size_t>(placed.shape.NumElements()) + 1);
@@ -40,7 +40,7 @@ StatusOr<Tensor> CopyTexts(const std::string& name, const PlacedTensor& placed,
   return TextTensor(placed.shape, std::move(texts));
 }
 
-// What an output takes in a region.
+// Bytes of an output in a region.
 size_t BytesIn(const Tensor& tensor) {
   if (tensor.dtype() != DType::kBytes) return tensor.byte_size();
   return (static_cast<size_t>(tensor.size()) + 1) * sizeof(int64_t) + ContentBytes(tensor) -
@@ -87,7 +87,7 @@ StatusOr<InferRequest> ModelCaller::RequestOf(const WorkerCall& call, const Shar
     }
     const size_t bytes = static_cast<size_t>(placed.shape.NumElements()) * DTypeSize(placed.dtype);
     Tensor tensor = Tensor::Allocate(placed.dtype, placed.shape);
-    // A copy, because the worker may write there even now.
+    // Copied, because the worker may write there even now.
     if (bytes > 0) std::memcpy(tensor.raw(), region.data() + placed.offset, bytes);
     if (placed.dtype == DType::kBool) {
       auto* const values = static_cast<uint8_t*>(tensor.raw());
@@ -135,7 +135,7 @@ void ModelCaller::Begin(const WorkerCall& call, const SharedRegion& region,
   if (found != running_.end()) {
     found->second = number;
   } else {
-    cancel = true;  // unless it was answered meanwhile, which makes this do nothing
+    cancel = true;  // if it was answered meanwhile, this has no effect
   }
   lock.unlock();
   if (cancel) calls_->Cancel(number);
@@ -160,7 +160,7 @@ void ModelCaller::Answer(uint64_t call, const StatusOr<InferResponse>& answer) {
     });
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (running_.erase(call) == 0 || process_ == nullptr) return;  // nobody waits for it any more
+  if (running_.erase(call) == 0 || process_ == nullptr) return;  // the answer is no longer needed
   StatusOr<std::string> message =
       status.ok() ? EncodeAnswer(call, region->size(), outputs) : StatusOr<std::string>(status);
   if (!message.ok()) {

@@ -1,5 +1,5 @@
-// Requests that a function makes to other models while it computes: from its worker to the engine,
-// and the answers back.
+// Requests of Python code to other models while it computes: from its worker to the engine, and the
+// answers back.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_MODEL_CALLER_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_MODEL_CALLER_H_
 
@@ -19,24 +19,24 @@
 
 namespace chairlift {
 
-// Of one worker, whose process must outlive it or its Close(). Thread-safe.
+// For one worker, whose process must outlive it or its Close(). Thread-safe.
 class ModelCaller : public std::enable_shared_from_this<ModelCaller> {
  public:
-  // Calls of a worker that have not been answered; more are refused.
+  // Unanswered calls of a worker; more are refused.
   static constexpr size_t kMostCalls = 64;
 
-  // `calls` may be null; `allowed`: the models that the function may call, and what the engine
-  // calls them.
+  // `calls` may be null; `allowed`: the models that the code may call, mapped to their names in the
+  // engine.
   ModelCaller(const WorkerProcess& process, ModelCalls* calls,
               std::map<std::string, std::string> allowed)
       : process_(&process), calls_(calls), allowed_(std::move(allowed)) {}
 
-  // Copies the call's inputs out of the region that they lie in, and begins the request; the worker
-  // is answered from here, or from another thread. The deadline is the batch's.
+  // Copies the call's inputs from their region and starts the request. The worker is answered from
+  // here, or from another thread. The deadline is the batch's.
   void Begin(const WorkerCall& call, const SharedRegion& region, std::optional<TimePoint> deadline);
-  // The batch has ended: what it asked is cancelled, and not answered.
+  // The batch has ended: cancels its calls, without answers.
   void CancelAll();
-  // Nothing is sent any more.
+  // Nothing is sent after this.
   void Close();
 
  private:
@@ -47,7 +47,7 @@ class ModelCaller : public std::enable_shared_from_this<ModelCaller> {
   std::mutex mutex_;
   // Guarded by mutex_.
   const WorkerProcess* process_;                          // null: closed
-  std::map<uint64_t, std::optional<RequestId>> running_;  // once it is known
+  std::map<uint64_t, std::optional<RequestId>> running_;  // id once it is known
 
   ModelCalls* const calls_;
   const std::map<std::string, std::string> allowed_;

@@ -1,5 +1,5 @@
-// Functions of a user's own, computed by worker processes: a request is rows of arrays, a batch the
-// rows of several, and a task ends when a worker has answered.
+// Users' Python models, computed by worker processes: a request is rows of arrays, a batch the rows
+// of several requests, and a task ends when a worker has answered.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -17,7 +17,7 @@
 namespace chairlift {
 namespace {
 
-// Of all stages, where the one that computes has that many workers.
+// Of all stages, if the computing one has that many workers.
 int ProcessesOf(const FunctionConfig& config, int workers) {
   return workers + static_cast<int>(config.hooks_apart.size()) * config.hook_workers;
 }
@@ -116,7 +116,7 @@ class ProcessProgram final : public Program {
       return graph;
     }
     const int32_t most = plan_.scheduling.max_batch_size;
-    // Texts and rows of lengths of their own are one answer, not parts of one.
+    // Strings and rows of different lengths are one answer, not divided into parts.
     const bool in_parts = plan_.batches && request.rows > most && stages_.last().forms.num_own == 0;
     std::unique_ptr<RowsGraph> graph = MakeRowsGraph(
         std::move(request), {.max_load = in_parts ? most : 0, .at_once = lanes().tasks});
@@ -129,8 +129,8 @@ class ProcessProgram final : public Program {
   }
 
   bool BeginsAnother(int begun, int waiting) const override {
-    // A batch behind one that is computed gains nothing by being begun early, unless it is full
-    // already, or the one in front is about to end.
+    // A batch behind a running one gains nothing from an early start, unless it is already full or
+    // the running one is about to end.
     return begun < MostProcesses() || waiting >= plan_.scheduling.max_batch_size;
   }
 
@@ -139,7 +139,7 @@ class ProcessProgram final : public Program {
     return ProcessesOf(config_, std::max(config_.workers, config_.max_workers));
   }
 
-  // Bounds what a request brings, and has long ones count for more rows of a batch than they bring.
+  // Checks the size of a request, and makes large ones count as more rows in a batch.
   Status CountBytes(ValidatedRequest& validated) const {
     if (config_.max_batch_bytes == 0) return absl::OkStatus();
     int64_t bytes = 0;
@@ -190,10 +190,10 @@ class ProcessProgram final : public Program {
   Background* const background_;
   ModelCalls* const calls_;
   FunctionStages stages_;
-  const TensorForms& forms_;  // of what requests bring
+  const TensorForms& forms_;  // of a request's tensors
 };
 
-// What runs in one process after the other: a hook, or what computes and the hooks that stay there.
+// Stages: a hook, or the main method and the hooks that run in its process.
 std::vector<std::string> PartsOf(const FunctionConfig& config) {
   const auto apart = [&](const char* hook) {
     return std::count(config.hooks_apart.begin(), config.hooks_apart.end(), hook) > 0;
@@ -220,7 +220,7 @@ bool MayBeEqual(const SymbolicShape& a, const SymbolicShape& b) {
   return true;
 }
 
-// That each stage takes what the one before gives.
+// Checks that each stage accepts the previous one's results.
 Status CheckStages(const FunctionStages& stages) {
   for (size_t i = 1; i < stages.all.size(); ++i) {
     const WorkerReady& before = stages.all[i - 1].group->signature();
@@ -260,7 +260,7 @@ Status CheckStages(const FunctionStages& stages) {
 
 StatusOr<FunctionStages> StartStages(const LoadingModel& model) {
   FunctionConfig function = *model.source.function;
-  // A user's function runs the code of its folder anyway.
+  // A user's Python model already runs code of its folder.
   CHAIRLIFT_ASSIGN_OR_RETURN(
       function.python_executable,
       FindInterpreter(function, model.source.path, !function.trusted || model.load.allow_plugins));

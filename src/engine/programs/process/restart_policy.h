@@ -9,15 +9,15 @@
 
 namespace chairlift {
 
-// As many as there are workers are replaced at once; further ones, with no batch computed in
-// between by any worker, after 0.1 s, 0.2 s, 0.4 s … 30 s. Not thread-safe.
+// As many as there are workers are replaced at once. If no worker has computed a batch in between,
+// further ones are replaced after 0.1 s, 0.2 s, 0.4 s … 30 s. Not thread-safe.
 class RestartPolicy {
  public:
   explicit RestartPolicy(int workers) : workers_(workers) {}
 
   // A batch was computed.
   void Computed() { deaths_ = 0; }
-  // A worker has ended by itself, or failed to start. How long to wait.
+  // A worker has ended by itself or failed to start. Returns how long to wait.
   Duration Died() {
     constexpr int kMostDoublings = 9;
     ++deaths_;
@@ -26,9 +26,9 @@ class RestartPolicy {
     return std::min<Duration>(std::chrono::milliseconds(100) * (1 << doublings),
                               std::chrono::seconds(30));
   }
-  // In a row.
+  // Consecutive ones.
   int deaths() const { return deaths_; }
-  // Whether they have ended so often that they are likely to do so again.
+  // Whether they have ended so often that they will probably end again.
   bool looping() const { return deaths_ > workers_; }
 
  private:

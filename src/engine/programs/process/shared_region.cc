@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLeastRegion = size_t{64} << 10;
 
-// So much more than what is asked for that regions are seldom replaced where batches grow slowly.
+// Rounded up so much that regions are rarely replaced when batches grow slowly.
 size_t Rounded(size_t bytes) {
   bytes = std::max(bytes, kLeastRegion);
   const size_t step = std::bit_floor(bytes) / 4;
@@ -33,7 +33,7 @@ StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(size_t bytes) {
   };
   const int descriptor = ::memfd_create("chairlift", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return failed("memfd_create");
-  // Pages that there is no memory for would end the process that touches them.
+  // Touching pages without memory would kill the process.
   if (::fallocate(descriptor, 0, 0, static_cast<off_t>(size)) != 0 ||
       ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const Status status = failed("memory");

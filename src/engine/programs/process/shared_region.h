@@ -1,4 +1,4 @@
-// Memory that the server shares with a worker of a function.
+// Memory shared between the server and a worker of a Python model.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_SHARED_REGION_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_SHARED_REGION_H_
 
@@ -9,11 +9,11 @@
 
 namespace chairlift {
 
-// Of fixed size, and sealed: who has its descriptor can neither shrink it under the server's feet
-// nor grow it. It has no name: it goes with the last process that maps it.
+// Fixed size and sealed: a process with its descriptor can neither shrink nor grow it. It has no
+// name and is freed with the last process that maps it.
 class SharedRegion {
  public:
-  // At least so many bytes, which there is memory for. ResourceExhausted where there is not.
+  // At least `bytes` bytes, for which memory is reserved. ResourceExhausted if there is not enough.
   static StatusOr<std::unique_ptr<SharedRegion>> Create(size_t bytes);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;
@@ -21,7 +21,7 @@ class SharedRegion {
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // To be passed to the worker; −1 once it was.
+  // Passed to the worker; −1 afterwards.
   int descriptor() const { return descriptor_; }
   void CloseDescriptor();
 

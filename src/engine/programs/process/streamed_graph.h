@@ -1,4 +1,4 @@
-// Requests of functions that yield: their answers come step by step.
+// Requests to Python generators, whose answers are produced step by step.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_STREAMED_GRAPH_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_STREAMED_GRAPH_H_
 
@@ -13,7 +13,7 @@
 
 namespace chairlift {
 
-// One node, all of the request's rows.
+// One node for all of the request's rows.
 class StreamedGraph final : public RowsGraph {
  public:
   StreamedGraph(ValidatedRequest request, size_t num_outputs, bool wanted)
@@ -33,7 +33,7 @@ class StreamedGraph final : public RowsGraph {
     const std::lock_guard<std::mutex> lock(mutex_);
     send(parts_.Take());
   }
-  // Steps [first, …) of an output, [rows, steps, …].
+  // Steps from `first` on of an output, [rows, steps, …].
   void Emit(int output, int64_t first, const Tensor& steps);
 
  private:
@@ -45,8 +45,7 @@ class StreamedGraph final : public RowsGraph {
   AnswerParts parts_;  // guarded by mutex_
 };
 
-// The steps of all parts, [rows, steps, …], one behind the other; `none`: of their shape, without
-// steps.
+// The steps of all parts, [rows, steps, …], concatenated; `none`: their shape, without steps.
 Tensor JoinSteps(const std::vector<Tensor>& parts, const Tensor& none);
 
 }  // namespace chairlift

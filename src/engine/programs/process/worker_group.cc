@@ -15,7 +15,7 @@ namespace chairlift {
 namespace {
 
 constexpr size_t kRegionAlign = 64;
-// More is written by the group's thread: whoever submits may be a network thread.
+// Larger ones are written by the group's thread, because the caller may be a network thread.
 constexpr size_t kLargeWrite = size_t{1} << 20;
 constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
 
@@ -71,7 +71,7 @@ WorkerGroup::~WorkerGroup() {
     thread_.join();
   }
   for (const auto& [id, worker] : workers_) worker->caller->Close();
-  workers_.clear();  // before what hears them
+  workers_.clear();  // before the object that reads their messages
   if (epoll_ >= 0) ::close(epoll_);
   if (wake_ >= 0) ::close(wake_);
 }
@@ -108,7 +108,7 @@ std::vector<pid_t> WorkerGroup::ProcessIds() const {
 
 std::shared_ptr<WorkerGroup::Worker> WorkerGroup::FreeWorker(int& slot) {
   std::shared_ptr<Worker> best;
-  // Nothing waits behind a stream, which may take long, while another worker could take it.
+  // Nothing waits behind a stream, which may take long, while another worker is free.
   const int most = signature_.streams ? 1 : options_.config.batches_in_flight;
   for (const auto& [id, worker] : workers_) {
     if (!worker->serves() || worker->load() >= most) continue;
@@ -170,7 +170,7 @@ void WorkerGroup::DeliverWaiting() {
 
 void WorkerGroup::Deliver(const std::shared_ptr<Worker>& worker, int slot,
                           std::unique_ptr<FunctionBatch> batch) {
-  Slot& own = worker->slots[static_cast<size_t>(slot)];  // nobody else's while it is taken
+  Slot& own = worker->slots[static_cast<size_t>(slot)];  // reserved for this batch
   const TimePoint start = clock_.Now();
   RunMessage run{.slot = static_cast<uint32_t>(slot),
                  .rows = static_cast<uint32_t>(batch->rows()),
@@ -209,7 +209,8 @@ void WorkerGroup::Deliver(const std::shared_ptr<Worker>& worker, int slot,
     Status sent = encoded.status();
     if (sent.ok() && !worker->dead) {
       sent = worker->process->Send(*encoded, passed);
-      // A worker that does not take what it has room for has ended, which is soon heard of.
+      // A worker that does not accept a message for which it has room has ended, which is detected
+      // soon.
       if (!sent.ok()) {
         worker->deaf = true;
         worker->process->Kill();
@@ -221,7 +222,7 @@ void WorkerGroup::Deliver(const std::shared_ptr<Worker>& worker, int slot,
     if (!encoded.ok()) {
       ended_.push_back({std::move(batch), FunctionBatch::Failure::kNever, encoded.status(), {}});
       own.taken = false;
-      if (!passed.empty()) own = Slot();  // it does not know of them
+      if (!passed.empty()) own = Slot();  // it does not know the regions
       wake = true;
     } else if (!sent.ok() || worker->dead) {
       waiting_.push_front(std::move(batch));

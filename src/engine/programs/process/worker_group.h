@@ -1,4 +1,5 @@
-// The workers of one function: started, fed with batches, watched, and replaced when they end.
+// The workers of one Python model: starts them, gives them batches, watches them, and replaces them
+// when they end.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_GROUP_H_
 
@@ -32,70 +33,71 @@
 
 namespace chairlift {
 
-// A batch for a function. Called by one thread at a time.
+// A batch for a Python model. Called by one thread at a time.
 class FunctionBatch {
  public:
   virtual ~FunctionBatch() = default;
 
   virtual int64_t rows() const = 0;
-  virtual int64_t tokens() const = 0;  // of all rows, where inputs are ragged
-  // As RunMessage::inputs.
+  virtual int64_t tokens() const = 0;  // of all rows, if inputs are ragged
+  // As in RunMessage::inputs.
   virtual const std::vector<TensorDesc>& inputs() const = 0;
   virtual size_t max_output_bytes() const = 0;
-  // Of what it asks other models; nothing: none.
+  // For its calls to other models; nothing: no deadline.
   virtual std::optional<TimePoint> deadline() const = 0;
-  // Whether somebody still waits for it; once false, it stays so.
+  // Whether its result is still needed; once false, it stays false.
   virtual bool wanted() const = 0;
-  // It was begun before with others, and its worker ended: that it ends again says nothing of the
-  // function.
+  // It was run before together with others, and its worker ended: if a worker ends again, that says
+  // nothing about the model.
   virtual bool retried() const = 0;
-  // For a stream: whether it may make more, or must wait until what it made has been read.
+  // For a stream: whether it may produce more, or must wait until its output has been read.
   virtual bool MayGoOn(TimePoint now) = 0;
-  // Writes an input, of the size that inputs() says. May come again, where a worker has ended that
-  // had not begun the batch.
+  // Writes an input of the size in inputs(). Called again if a worker ends before it has started
+  // the batch.
   virtual void Write(size_t input, std::byte* place) = 0;
-  // The outputs, as WorkerResult::outputs, of types and shapes that were checked. They lie in
-  // memory that is another batch's once this has returned, and that the worker may write to even
-  // now. What is returned fails the batch.
+  // The outputs, as in WorkerResult::outputs, with checked types and shapes. Their memory is reused
+  // after this returns, and the worker may write to it at any time. A returned error fails the
+  // batch.
   virtual Status Take(std::span<const Tensor> outputs) = 0;
-  // Steps of the outputs, before Take(); likewise.
+  // Steps of the outputs, before Take(), under the same conditions.
   virtual void TakePart(std::span<const Tensor> outputs) = 0;
 
   enum class Failure {
     kNone,
-    kRaised,  // the function did, or returned what it must not
-    kEnded,   // the worker did, while it had the batch
-    kNever,   // neither: it was not begun, or it was cancelled
+    kRaised,  // the code did, or it returned something invalid
+    kEnded,   // the worker ended while it had the batch
+    kNever,   // it was not started, or it was cancelled
   };
   struct Times {
     Duration write{0};
-    Duration compute{0};  // with the way there and back, without what was in front of it
+    Duration compute{0};  // including communication, excluding batches before it
     Duration take{0};
   };
-  // The last call, on the group's thread. The batch is destroyed when it has returned.
+  // The last call, on the group's thread. The batch is destroyed after it.
   virtual void Done(Failure failure, Status status, const Times& times) = 0;
 };
 
-// Thread-safe. A thread of its own hears the workers and runs FunctionBatch::Take() and Done().
+// Thread-safe. A separate thread reads the workers' messages and runs FunctionBatch::Take() and
+// Done().
 //
 // Each worker has `batches_in_flight` slots of shared memory. A batch goes to the worker with the
-// fewest, or waits for a slot; a worker that ends takes with it the batch that it was computing,
-// those behind go to another.
+// fewest batches, or waits for a slot. If a worker ends, the batch that it was computing is lost;
+// those behind it go to another worker.
 class WorkerGroup {
  public:
   struct Options {
     std::string name;  // for the log
     FunctionConfig config;
-    std::filesystem::path file;  // of the function
-    // What of it runs here, of a class "preprocess,predict,postprocess" or some of these.
+    std::filesystem::path file;  // of the Python code
+    // The methods that run here: for a class "preprocess,predict,postprocess" or some of them.
     std::string parts;
-    ModelCalls* calls = nullptr;             // null: it can call none
-    std::function<bool()> interrupted = {};  // asked while the workers load; may be null
+    ModelCalls* calls = nullptr;             // null: calls to other models are not possible
+    std::function<bool()> interrupted = {};  // checked while the workers load; may be null
   };
-  // Returns when all workers are ready. InvalidArgument with the traceback where the function
-  // cannot be loaded; Cancelled where it was interrupted.
+  // Returns when all workers are ready. InvalidArgument with the traceback if the code cannot be
+  // loaded; Cancelled if it was interrupted.
   static StatusOr<std::unique_ptr<WorkerGroup>> Start(Options options);
-  // Not on the group's own thread. No batch is in flight.
+  // Must not run on the group's own thread, nor with batches in flight.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
@@ -104,17 +106,17 @@ class WorkerGroup {
   const WorkerReady& signature() const { return signature_; }
   bool OnOwnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // Does not wait. At most workers · batches_in_flight at a time are begun at once.
+  // Does not wait. At most workers · batches_in_flight batches may be submitted at the same time.
   void Submit(std::unique_ptr<FunctionBatch> batch);
-  // kUnavailable with the reason, where workers end again and again.
+  // kUnavailable, with the reason, if workers keep ending.
   Status Ready() const;
-  // Some batch may not be wanted any more. Does not wait.
+  // Some batch may no longer be needed. Does not wait.
   void NoteLeft() const { Wake(); }
-  // Ends the workers; what they have, and what comes later, fails.
+  // Ends the workers. Their batches, and later ones, fail.
   void End();
-  // Workers that have ended by themselves or were killed, since the start.
+  // Workers that have ended by themselves or were killed since the start.
   int64_t deaths() const { return deaths_; }
-  std::vector<pid_t> ProcessIds() const;  // of those that are ready
+  std::vector<pid_t> ProcessIds() const;  // of the ready ones
 
  private:
   struct Slot {
@@ -126,7 +128,7 @@ class WorkerGroup {
     int slot = 0;
     TimePoint sent;
     FunctionBatch::Times times;
-    Status cancelled = {};  // why, where it was
+    Status cancelled = {};  // the reason, if it was cancelled
     TimePoint cancelled_at = {};
   };
   struct Worker {
@@ -135,18 +137,20 @@ class WorkerGroup {
     std::shared_ptr<ModelCaller> caller;
     WorkerProtocol protocol;
     std::vector<Slot> slots;
-    std::deque<InFlight> in_flight;  // as the protocol's
-    int writing = 0;                 // slots into which inputs are being written
-    TimePoint front_begun;           // when the first in flight could begin
-    TimePoint front_since;           // likewise, or when it made its last step
-    std::optional<uint64_t> held;    // bytes that the first asked for, until what it made is read
+    std::deque<InFlight> in_flight;  // in the order of the protocol
+    int writing = 0;                 // slots being filled with inputs
+    TimePoint front_begun;           // when the first in flight could start
+    TimePoint front_since;           // when the first could start, or when it produced its last
+                                     // step
+    std::optional<uint64_t> held;    // bytes that the first has asked for, withheld until its
+                                     // output is read
     TimePoint deadline;              // for loading, or for ending
     int64_t batches = 0;             // computed
     bool spare = false;
-    bool worn = false;     // it is to be replaced
-    bool closing = false;  // it gets no more batches, and is to end
-    bool closed = false;   // it has been told to
-    bool deaf = false;     // it did not take what it was sent
+    bool worn = false;     // must be replaced
+    bool closing = false;  // gets no more batches and must end
+    bool closed = false;   // was asked to end
+    bool deaf = false;     // did not accept a message
     bool hung_up = false;  // its end of the socket is closed
     bool dead = false;
     int load() const { return static_cast<int>(in_flight.size()) + writing; }
@@ -162,7 +166,7 @@ class WorkerGroup {
     FunctionBatch::Times times;
   };
 
-  // What an event of epoll_ is of: kWakeEvent, or a worker's descriptor.
+  // The source of an event of epoll_: kWakeEvent, or a worker's descriptor.
   enum class Source : uint64_t { kSocket = 0, kOutput = 1, kProcess = 2 };
   static constexpr uint64_t kWakeEvent = 0;
   static uint64_t EventOf(uint64_t worker, Source source) {
@@ -173,7 +177,7 @@ class WorkerGroup {
   explicit WorkerGroup(Options options);
 
   void Wake() const;
-  // Of the thread (worker_group_hearing.cc, worker_group_lives.cc):
+  // Run by the thread (worker_group_hearing.cc, worker_group_lives.cc):
   void Main();
   Status StartWorker();
   void Hear(const std::shared_ptr<Worker>& worker);
@@ -184,7 +188,7 @@ class WorkerGroup {
   void Call(const std::shared_ptr<Worker>& worker, const WorkerCall& call);
   void GiveRoom(Worker& worker, uint64_t bytes);
   void GiveHeld();
-  // Cancels what nobody waits for any more, and streams that take too long.
+  // Cancels batches that are no longer needed, and streams that take too long.
   void CancelDue();
   void BecomeReady(Worker& worker);
   void Lose(const std::shared_ptr<Worker>& worker, std::string why);
@@ -192,7 +196,7 @@ class WorkerGroup {
   void CheckWear(Worker& worker);
   void CloseIfIdle(Worker& worker);
   void StartDue();
-  // Starts a further worker, or ends one, as they are busy.
+  // Starts another worker, or ends one, depending on the load.
   void Resize();
   void KillOverdue();
   void FinishEnded();
@@ -202,43 +206,45 @@ class WorkerGroup {
   std::shared_ptr<Worker> FreeWorker(int& slot);
   bool Unusable() const;
   void Cancel(Worker& worker, InFlight& batch, Status why);
-  // When the stream that it computes is to have ended.
+  // When the stream that it computes must have ended.
   TimePoint StreamDeadlineOf(const Worker& worker) const;
   TimePoint CancelDeadlineOf(const Worker& worker) const;
-  // When it is to have answered, or loaded, or ended.
+  // When it must have answered, loaded or ended.
   TimePoint DeadlineOf(const Worker& worker) const;
   std::string WhyOverdue(const Worker& worker) const;
-  // Writes the batch into a slot that is taken for it, and sends it.
+  // Writes the batch to its reserved slot and sends it.
   void Deliver(const std::shared_ptr<Worker>& worker, int slot,
                std::unique_ptr<FunctionBatch> batch);
   void DeliverWaiting();
 
   const Options options_;
   const Clock& clock_ = Clock::Steady();
-  bool watches_ = false;  // of the thread alone
+  bool watches_ = false;  // used by the thread only
   int epoll_ = -1;
   int wake_ = -1;
   WorkerReady signature_;
   std::atomic<int64_t> deaths_{0};
-  // Of the thread: workers that are to serve; since when all have been busy; when they last were.
+  // Used by the thread: how many workers should run; since when all have been busy; when they last
+  // were.
   int wanted_;
   std::optional<TimePoint> busy_since_;
   TimePoint last_busy_;
 
   mutable std::mutex mutex_;
   std::condition_variable loaded_changed_;
-  // All below is guarded by mutex_; a worker's process is the thread's, but for Send().
+  // Everything below is guarded by mutex_; a worker's process is used by the thread only, except
+  // Send().
   std::map<uint64_t, std::shared_ptr<Worker>> workers_;
   std::deque<std::unique_ptr<FunctionBatch>> waiting_;
-  std::vector<Ended> ended_;       // to be told on the thread
-  std::vector<TimePoint> starts_;  // when further workers are to be started
+  std::vector<Ended> ended_;       // to be reported on the thread
+  std::vector<TimePoint> starts_;  // when more workers must be started
   RestartPolicy restarts_;
   std::string last_death_;
-  std::optional<Status> loaded_;  // of the first workers
+  std::optional<Status> loaded_;  // result of the first workers
   uint64_t next_worker_ = 1;
   uint64_t next_sequence_ = 1;
-  bool ending_ = false;    // End()
-  bool stopping_ = false;  // the destructor
+  bool ending_ = false;    // End() was called
+  bool stopping_ = false;  // the destructor runs
   std::thread thread_;     // started last
 };
 

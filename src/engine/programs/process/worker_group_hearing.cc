@@ -1,4 +1,4 @@
-// The thread of a group: what workers say, and what follows from it.
+// The thread of a group: reads the workers' messages and acts on them.
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -14,12 +14,12 @@
 namespace chairlift {
 namespace {
 
-// How long the thread looks for the next event before it sleeps, where the last came so soon: about
-// what a sleep and the wake-up from it take.
+// How long the thread polls for the next event before it sleeps, if the last one came within this
+// time: about the time of a sleep and its wake-up.
 constexpr auto kWatchEvents = std::chrono::microseconds(100);
-// How often it is looked whether all workers are busy, where further ones may be started.
+// How often the load is checked if more workers may be started.
 constexpr auto kLookAtBusy = std::chrono::milliseconds(500);
-// How often a stream that is held back is looked at.
+// How often a paused stream is checked.
 constexpr auto kAskUnread = std::chrono::milliseconds(5);
 
 bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
@@ -34,7 +34,7 @@ bool SameSignature(const WorkerReady& a, const WorkerReady& b) {
          a.own_offsets == b.own_offsets && a.streams == b.streams;
 }
 
-// Where a worker put them.
+// The tensors at the places that a worker reported.
 std::vector<Tensor> PlacedIn(const SharedRegion& region, const std::vector<PlacedTensor>& outputs) {
   std::vector<Tensor> tensors;
   tensors.reserve(outputs.size());
@@ -51,7 +51,7 @@ void WorkerGroup::Call(const std::shared_ptr<Worker>& worker, const WorkerCall& 
   std::optional<TimePoint> deadline;
   {
     const Lock lock(mutex_);
-    const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
+    const InFlight& front = worker->in_flight.front();  // it stays: only this thread removes it
     region = worker->slots[static_cast<size_t>(front.slot)].output.get();
     deadline = front.batch->deadline();
   }
@@ -63,11 +63,13 @@ void WorkerGroup::TakePart(const std::shared_ptr<Worker>& worker, const WorkerPa
   const SharedRegion* region = nullptr;
   {
     const Lock lock(mutex_);
-    const InFlight& front = worker->in_flight.front();  // it stays: only this thread ends it
-    if (!front.cancelled.ok()) return;                  // it has not heard of that
+    const InFlight& front = worker->in_flight.front();  // it stays: only this thread removes it
+    if (!front.cancelled.ok())
+      return;  // the worker does not know of the
+               // cancellation yet
     batch = front.batch.get();
     region = worker->slots[static_cast<size_t>(front.slot)].output.get();
-    worker->front_since = clock_.Now();  // it works
+    worker->front_since = clock_.Now();  // it is working
   }
   batch->TakePart(PlacedIn(*region, part.outputs));
 }
@@ -77,7 +79,7 @@ void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::F
   InFlight own;
   Slot* slot = nullptr;
   const TimePoint heard = clock_.Now();
-  worker->caller->CancelAll();  // what it did not wait for
+  worker->caller->CancelAll();  // calls that it did not wait for
   {
     const Lock lock(mutex_);
     own = std::move(worker->in_flight.front());
@@ -109,7 +111,7 @@ void WorkerGroup::Answer(const std::shared_ptr<Worker>& worker, FunctionBatch::F
 
 void WorkerGroup::GiveRoom(Worker& worker, uint64_t bytes) {
   Lock lock(mutex_);
-  const InFlight& front = worker.in_flight.front();  // it stays: only this thread ends it
+  const InFlight& front = worker.in_flight.front();  // it stays: only this thread removes it
   Slot& slot = worker.slots[static_cast<size_t>(front.slot)];
   const size_t most = front.batch->max_output_bytes();
   const bool streams = signature_.streams;
@@ -216,7 +218,7 @@ void WorkerGroup::Hear(const std::shared_ptr<Worker>& worker) {
     const StatusOr<std::span<const std::byte>> bytes = worker->process->Receive();
     if (!bytes.ok() && worker->process->ended() < 0) return Lose(worker, "");
     if (!bytes.ok()) {
-      // It is about to end, and will say how: it need not be killed for that.
+      // It is about to end and will report why: it need not be killed.
       ::epoll_ctl(epoll_, EPOLL_CTL_DEL, worker->process->socket(), nullptr);
       const Lock lock(mutex_);
       if (!worker->closed) worker->deadline = clock_.Now() + kTimeToEnd;
@@ -246,10 +248,10 @@ void WorkerGroup::Log(Worker& worker) {
 int WorkerGroup::WaitMs() const {
   const Lock lock(mutex_);
   const TimePoint now = clock_.Now();
-  // Nobody who submits a batch has to wake the thread: its deadline is not before this.
+  // Threads that submit a batch need not wake this one: its deadline is not before this.
   TimePoint wake = now + std::chrono::microseconds(options_.config.batch_timeout_us);
   for (const TimePoint start : starts_) wake = std::min(wake, start);
-  // What keeps the workers busy came from another thread, which does not wake this one.
+  // Another thread may have made the workers busy without waking this one.
   if (wanted_ < options_.config.max_workers) {
     wake = std::min<TimePoint>(wake, now + kLookAtBusy);
   }
@@ -316,7 +318,7 @@ void WorkerGroup::Main() {
         case Source::kOutput:
           Log(*worker);
           if ((events[static_cast<size_t>(i)].events & EPOLLHUP) != 0) {
-            // Nobody writes there any more: whether it has ended is heard otherwise.
+            // Nothing writes there any more; the end of the process is detected separately.
             ::epoll_ctl(epoll_, EPOLL_CTL_DEL, worker->process->output(), nullptr);
           }
           break;
@@ -324,7 +326,7 @@ void WorkerGroup::Main() {
           Hear(worker);
           break;
         case Source::kProcess:
-          Hear(worker);  // what it said before
+          Hear(worker);  // earlier messages
           if (!worker->dead) Lose(worker, "");
           break;
       }

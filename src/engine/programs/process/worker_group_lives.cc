@@ -1,4 +1,4 @@
-// The workers of a group: when they are started, are ready, and end.
+// The life cycle of a group's workers: when they are started, become ready, and end.
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 
@@ -15,9 +15,9 @@
 namespace chairlift {
 namespace {
 
-// How often a worker's memory is looked at: batches.
+// How often a worker's memory is checked, in batches.
 constexpr int64_t kBatchesBetweenChecks = 64;
-// How long all workers are busy until another is started, and how long they are not until it ends.
+// How long all workers must be busy before another is started, and idle before it ends.
 constexpr auto kGrowAfter = std::chrono::seconds(1);
 constexpr auto kShrinkAfter = std::chrono::seconds(60);
 
@@ -157,11 +157,11 @@ void WorkerGroup::CloseIfIdle(Worker& worker) {
 
 void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
   bool expected = false;
-  bool blameless = false;  // it ended for what a request asked of it, which was known before
+  bool blameless = false;  // it ended because of a request that was known to be at fault
   {
     const Lock lock(mutex_);
     if (std::exchange(worker->dead, true)) return;
-    workers_.erase(worker->id);  // nobody else kills a process whose number may be another's
+    workers_.erase(worker->id);  // nothing may kill it later: its process id may be reused
     expected = worker->closed || ending_ || stopping_;
   }
   worker->caller->Close();
@@ -177,7 +177,7 @@ void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
         for (const std::string& line : worker->process->last_output()) why += "\n" + line;
       }
       last_death_ = why;
-      // Those behind the first were not begun: they go to another worker.
+      // Those behind the first were not started: they go to another worker.
       for (size_t i = 1; i < worker->in_flight.size(); ++i) {
         waiting_.insert(waiting_.begin() + static_cast<ptrdiff_t>(i) - 1,
                         std::move(worker->in_flight[i].batch));
@@ -237,7 +237,7 @@ TimePoint WorkerGroup::DeadlineOf(const Worker& worker) const {
   if (worker.closed || worker.hung_up || !worker.protocol.ready()) return worker.deadline;
   if (worker.in_flight.empty()) return TimePoint::max();
   const InFlight& front = worker.in_flight.front();
-  if (worker.held && front.cancelled.ok()) return TimePoint::max();  // it waits for us
+  if (worker.held && front.cancelled.ok()) return TimePoint::max();  // it waits for the server
   const TimePoint step =
       worker.front_since + std::chrono::microseconds(options_.config.batch_timeout_us);
   if (front.cancelled.ok() || !signature_.streams) return step;
@@ -245,7 +245,7 @@ TimePoint WorkerGroup::DeadlineOf(const Worker& worker) const {
 }
 
 TimePoint WorkerGroup::CancelDeadlineOf(const Worker& worker) const {
-  // One that was cancelled before it came to the front is looked at when it is begun.
+  // One that was cancelled before it came to the front is checked when it starts.
   return std::max(worker.in_flight.front().cancelled_at, worker.front_begun) +
          std::chrono::microseconds(options_.config.cancel_timeout_us);
 }

@@ -35,8 +35,8 @@ void CloseAll(std::initializer_list<int> descriptors) {
   }
 }
 
-// In a group of its own, with nothing of the server's but a socket, and signals as they are by
-// default.
+// Starts a process in its own group, with no descriptors of the server except a socket, and default
+// signal handling.
 int Spawn(const std::vector<std::string>& arguments, int socket, int output, pid_t& pid) {
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
@@ -79,8 +79,8 @@ StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& opt
     CloseAll({sockets[0], sockets[1]});
     return status;
   }
-  // The worker's end waits where it is full. A descriptor that is its own target would be closed
-  // when the worker starts.
+  // The worker's end blocks when the pipe is full. A descriptor that is its own target would be
+  // closed when the worker starts.
   ::fcntl(pipe[1], F_SETFL, ::fcntl(pipe[1], F_GETFL) & ~O_NONBLOCK);
   std::unique_ptr<WorkerProcess> process(new WorkerProcess());
   process->socket_ = sockets[0];
@@ -191,8 +191,8 @@ void WorkerProcess::Kill() const {
 std::string WorkerProcess::Reap() {
   if (pid_ <= 0) return "has ended";
   siginfo_t ended{};
-  // Its exit status is left to be read until the group has been killed: only then is its number
-  // nobody else's.
+  // Its exit status is not collected until the group has been killed: until then its process id
+  // cannot be reused.
   if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
       ended.si_pid == 0) {
     ended = {};

@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// Names are made known to clients, and must tell tensors apart; dimension 0 is the rows.
+// Clients see these names, so they must be unique; dimension 0 is the rows.
 Status CheckSignature(std::span<const SymbolicSpec> tensors, const char* kind) {
   if (tensors.empty()) return InvalidArgument("a function without {}s", kind);
   std::set<std::string_view> names;
@@ -106,7 +106,7 @@ Status WorkerProtocol::CheckCall(const WorkerCall& call) const {
   if (call.timeout_us < 0) return InvalidArgument("a call with a timeout of {}", call.timeout_us);
   for (const auto& [name, tensor] : call.inputs) {
     PlacedTensor placed = tensor;
-    if (tensor.dtype == DType::kBytes) {  // their offsets, which are looked at when they are copied
+    if (tensor.dtype == DType::kBytes) {  // their offsets, which are checked when they are copied
       CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t texts, tensor.shape.Checked(sizeof(int64_t)));
       placed = {DType::kInt64, Shape{texts + 1}, tensor.offset};
     }
@@ -144,11 +144,11 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
   }
   if (const auto* needs = std::get_if<WorkerNeedsRoom>(&message)) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckSequence(needs->sequence));
-    // For a result, which a function that streams or calls has more than once.
+    // For a result; code that streams or calls other models may ask more than once.
     if (asked_for_room_ && !ready_->streams && !called_) {
       return InvalidArgument("batch {} asked for room twice", needs->sequence);
     }
-    // What a stream wrote before has been taken: it may ask for the same room again.
+    // The earlier output of a stream has been taken: it may ask for the same room again.
     if (!ready_->streams && needs->bytes <= in_flight_.front().output_room) {
       return InvalidArgument("batch {} asked for {} bytes and has {}", needs->sequence,
                              needs->bytes, in_flight_.front().output_room);

@@ -1,12 +1,12 @@
-// One worker as the server sees it, apart from descriptors and processes: a state machine that
-// checks every message of the worker against what it was given to do.
+// One worker as the server sees it, without descriptors and processes: a state machine that checks
+// every message of the worker against its assigned batches.
 //
 //   loading → ready (batches in flight, in order) → closed
 //
-// Batches end in the order they were begun. Nothing that a worker says is used before Receive() has
-// checked it: afterwards, its outputs lie inside the memory that they were given, and have types
-// and shapes that the function's signature, and the batch's rows, allow. The bytes themselves may
-// be anything, and may change while they are read.
+// Batches end in the order in which they were started. No part of a message is used before
+// Receive() has checked it. After that, outputs are inside their assigned memory, with types and
+// shapes allowed by the signature and the batch's rows. Their bytes may be anything, and may change
+// while they are read.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_PROTOCOL_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_PROTOCOL_H_
 
@@ -27,7 +27,7 @@ class WorkerProtocol {
   struct Batch {
     uint64_t sequence = 0;
     int64_t rows = 0;
-    int64_t tokens = 0;        // of all rows, where inputs are ragged
+    int64_t tokens = 0;        // of all rows, if inputs are ragged
     uint64_t output_room = 0;  // bytes
   };
 
@@ -35,16 +35,16 @@ class WorkerProtocol {
   const WorkerReady& signature() const { return *ready_; }
   const std::deque<Batch>& in_flight() const { return in_flight_; }
 
-  // The worker is given a batch; it is ready, and `sequence` higher than all before.
+  // The worker gets a batch; it must be ready, and `sequence` higher than all before.
   void Begin(const Batch& batch);
-  // The worker's need of room is answered: its batch has that many bytes for its outputs now, or
+  // Answers the worker's request for room: its batch now has that many bytes for its outputs, or
   // (0) no more than before.
   void Grant(uint64_t room);
 
-  // A message from the worker. A result or a failure is of in_flight()'s first batch, which has
-  // left it then; a part, a call and a need of room are, too, and the last is answered by Grant().
-  // InvalidArgument where a worker that works as it should would not have sent it: nothing further
-  // of it is to be believed.
+  // Checks a message from the worker. A result or a failure is for in_flight()'s first batch, which
+  // is then removed. A part, a call and a request for room are for it too; the last is answered by
+  // Grant(). InvalidArgument if a correct worker would not have sent it: nothing further from it
+  // may be used.
   StatusOr<WorkerMessage> Receive(std::span<const std::byte> message);
 
  private:
@@ -58,7 +58,7 @@ class WorkerProtocol {
   std::optional<WorkerReady> ready_;
   bool closed_ = false;  // it failed to load
   std::deque<Batch> in_flight_;
-  bool needs_room_ = false;      // the first has asked, and was not answered
+  bool needs_room_ = false;      // the first has asked and was not answered
   bool asked_for_room_ = false;  // the first has asked
   bool called_ = false;          // the first has called a model
 };

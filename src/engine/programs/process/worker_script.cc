@@ -23,7 +23,7 @@ StatusOr<fs::path> FindWorkerScript() {
     std::error_code error;
     if (::dladdr(reinterpret_cast<const void*>(&FindWorkerScript), &own) != 0 &&
         own.dli_fname != nullptr) {
-      // A program that was found in PATH has no path here.
+      // A program found in PATH has no path here.
       fs::path file = fs::path(own.dli_fname).has_parent_path() ? fs::path(own.dli_fname)
                                                                 : fs::path("/proc/self/exe");
       file = fs::canonical(file, error);

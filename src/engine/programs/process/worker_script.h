@@ -1,4 +1,4 @@
-// Where the workers' own program lies.
+// Finds the workers' own program.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_SCRIPT_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROCESS_WORKER_SCRIPT_H_
 
@@ -8,9 +8,9 @@
 
 namespace chairlift {
 
-// _worker.py: $CHAIRLIFT_WORKER; else beside the program or library that this code is part of (as
-// in the Python package), in ../share/chairlift from there (as installed), or in the source folder
-// that it was built from. NotFound names where it was looked for.
+// _worker.py: $CHAIRLIFT_WORKER; else beside the program or library that contains this code (as in
+// the Python package), in ../share/chairlift from there (as installed), or in the source folder.
+// NotFound lists the places searched.
 StatusOr<std::filesystem::path> FindWorkerScript();
 
 }  // namespace chairlift
