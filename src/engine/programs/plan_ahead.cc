@@ -8,7 +8,7 @@
 namespace chairlift {
 namespace {
 
-// Those of 2, 3, 4, 6, 8, 12 … rows up to `most`, and of that.
+// 2, 3, 4, 6, 8, 12 … rows up to `most`, and `most`.
 std::vector<int> SizesAhead(int most) {
   std::vector<int> sizes;
   for (int rows = 2; rows < most; rows *= 2) {
@@ -19,8 +19,8 @@ std::vector<int> SizesAhead(int most) {
   return sizes;
 }
 
-// The plans that are still to be made. A step makes those of one size of one executable, and puts
-// the next one behind whatever else waits for the thread.
+// The plans still to be made. A step makes those of one size of one executable, and queues the next
+// step behind other work of the thread.
 class BatchPlans : public std::enable_shared_from_this<BatchPlans> {
  public:
   BatchPlans(std::vector<BatchPlanner> planners, std::weak_ptr<const void> owner,
@@ -33,12 +33,12 @@ class BatchPlans : public std::enable_shared_from_this<BatchPlans> {
       most_bytes_.push_back(kPackedAhead * planners_[i].weight_bytes());
       for (const int rows : SizesAhead(planners_[i].max_rows)) steps_.push_back({rows, i});
     }
-    // The smallest first, as they come first.
+    // In order of size, because small batches occur first.
     std::stable_sort(steps_.begin(), steps_.end(),
                      [](const auto& a, const auto& b) { return a.rows < b.rows; });
   }
 
-  // Where too much waits for the thread, the first batches make their plans.
+  // If the thread's queue is full, the first batches make their plans.
   void Continue() {
     if (next_ == steps_.size()) return;
     (void)background_.Run([self = shared_from_this()] {
@@ -56,7 +56,7 @@ class BatchPlans : public std::enable_shared_from_this<BatchPlans> {
     const auto [rows, index] = steps_[next_++];
     const BatchPlanner& planner = planners_[index];
     if (planner.weight_bytes() < most_bytes_[index]) {
-      // What fails here fails for the requests, too, and is reported to them.
+      // An error here also occurs for requests, and is reported to them.
       (void)planner.plan(rows, workers_);
       if (workers_ > 1) (void)planner.plan(rows, 1);
     }

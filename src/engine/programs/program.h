@@ -1,7 +1,7 @@
-// What runs a model of one kind: how requests are validated, unfolded into nodes, and computed.
+// Runs a model of one kind: how requests are validated, unfolded into nodes, and computed.
 //
-// A kind of model is a class here and a row in programs/makers.cc. Nothing outside of programs/
-// asks which kind a model is of.
+// A kind of model is a class here and a row in programs/makers.cc. Code outside programs/ does not
+// depend on the kind of a model.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_PROGRAM_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_PROGRAM_H_
 
@@ -37,18 +37,20 @@ namespace chairlift {
 
 struct PartStream;  // requests/reply.h
 
-// A node of a request's graph, as its scheduler sees it, or a run of them (CellGraph::Run).
+// A node of a request's graph as its scheduler sees it, or a run of them (CellGraph::Run).
 struct GraphNode {
-  int cell = 0;                           // of the program
-  int32_t rows = 1;                       // of the cell; where tokens are packed, tokens
-  std::span<const int64_t> key;           // nodes of one cell and key may share a task
+  int cell = 0;                           // number in the program
+  int32_t rows = 1;                       // rows of the cell; tokens if tokens are packed
+  std::span<const int64_t> key;           // nodes with the same cell and key may share a task
   std::span<const int32_t> dependencies;  // earlier nodes that it reads or follows; may repeat
-  int32_t follows = -1;                   // whose task may run it as a further step; −1: none's
+  int32_t follows = -1;                   // the node whose task may run it as a further step; −1:
+                                          // none
   int32_t count = 1;                      // nodes
-  bool divisible = false;                 // CellGraph::AddDivisible; of a request of this one node
+  bool divisible = false;                 // CellGraph::AddDivisible; only for a request of a single
+                                          // node
 };
 
-// A node, or a run of them, that a request's graph has grown by since it was unfolded.
+// A node, or a run of them, added to a request's graph after it was unfolded.
 struct GrownNode {
   int cell = 0;
   int32_t rows = 0;
@@ -57,12 +59,12 @@ struct GrownNode {
   int32_t follows = -1;
   int32_t count = 1;
   bool divisible = false;  // CellGraph::AddDivisible
-  // What an earlier node was to compute and has not: its rows were counted with that one's.
+  // Work that an earlier node was to do and did not: its rows were counted with that node's.
   bool left_over = false;
 };
 
-// A request as its program unfolded it. What the first functions say is constant; of the others
-// those that say so may be called while tasks of the request run.
+// A request as unfolded by its program. The results of the first functions are constant. Of the
+// others, only those that say so may be called while tasks of the request run.
 class RequestGraph {
  public:
   explicit RequestGraph(ValidatedRequest request) : request_(std::move(request)) {}
@@ -72,30 +74,29 @@ class RequestGraph {
 
   const ValidatedRequest& request() const { return request_; }
 
-  // The nodes that it was unfolded into.
+  // The nodes after unfolding.
   virtual int32_t num_nodes() const = 0;
-  // They are kept as so many runs, in order.
+  // The number of runs that they are stored as, in order.
   virtual int32_t num_runs() const { return num_nodes(); }
   virtual GraphNode run(int32_t index) const = 0;
-  // What each row is padded to in a batch, at least; 0: rows are not padded.
+  // The minimum length that each row is padded to in a batch; 0: rows are not padded.
   virtual int32_t length() const { return 0; }
-  // Units of state that it may grow to hold (CellGraph::state).
+  // Units of state that it may grow to (CellGraph::state).
   virtual int64_t state() const { return 0; }
   virtual int32_t state_rows() const { return 0; }  // CellGraph::state_rows
 
   // Runs of nodes added since the last call, in order. Thread-safe; never waits for a user's code.
   virtual std::vector<GrownNode> TakeGrown() { return {}; }
-  // Passes on parts of the answer that have become complete. Thread-safe: calls do not overtake
-  // each other.
+  // Passes on completed parts of the answer. Thread-safe: calls do not overtake each other.
   using SendParts = absl::FunctionRef<void(std::vector<ReadyPart>)>;
   virtual void TakeParts(SendParts /*send*/) {}
 
-  // Nobody waits for the answer any more, though a task of it runs. Thread-safe; under no lock.
+  // The answer is no longer needed, though a task of it runs. Thread-safe; called without locks.
   virtual void Leave() {}
 
-  // Whether every node has run. Only while none runs.
+  // Whether every node has run. Call it only while none runs.
   virtual bool done() const = 0;
-  // The wanted outputs, of a request that is done. Called once.
+  // The requested outputs of a completed request. Called once.
   virtual StatusOr<std::vector<NamedTensor>> TakeOutputs() = 0;
 
  private:
@@ -105,54 +106,55 @@ class RequestGraph {
 // A node in a task.
 struct TaskNode {
   RequestGraph* graph = nullptr;
-  uint64_t number = 0;  // of the request, as no other has it
+  uint64_t number = 0;  // a unique number of the request
   int32_t node = 0;
-  int32_t steps = 1;                       // it and those that follow it (NodeRef)
-  int32_t rows = 0;                        // likewise
-  bool set_back = false;                   // likewise
+  int32_t steps = 1;                       // the node and its followers (NodeRef)
+  int32_t rows = 0;                        // as in NodeRef
+  bool set_back = false;                   // as in NodeRef
   std::optional<TimePoint> deadline = {};  // of its request
-  const PartStream* parts = nullptr;       // who takes parts of its answer; null: nobody
-  // What the requests that it makes to other models go with (ModelCalls::Begin). May be null.
+  const PartStream* parts = nullptr;       // the receiver of parts of its answer; null: there is
+                                           // none
+  // Passed with its requests to other models (ModelCalls::Begin). May be null.
   std::shared_ptr<Admission> admission = {};
   // Set by Run():
-  Status status;        // what failed its request
-  int64_t units = 0;    // in the queue's time: its rows, times their length where they are padded
-  int64_t skipped = 0;  // further ones, that need not be computed any more
-  double share = 1;     // of its request, which takes so much of an execution of the model
+  Status status;        // the error of its request
+  int64_t units = 0;    // for the queue time: its rows, times their length if they are padded
+  int64_t skipped = 0;  // further units that need not be computed any more
+  double share = 1;     // its request's share of one execution of the model
 };
 
-// One task: nodes of one cell and key.
+// One task: nodes with the same cell and key.
 struct TaskRun {
   int cell = 0;
   int32_t padding_rows = 0;   // that nobody asked for
   bool padded_steps = false;  // each step has as many rows as the first (Task)
-  // In the order of their rows, and of their steps, the most first; empty where there is padding
-  // only.
+  // In the order of their rows, by descending steps; empty if there is only padding.
   std::span<TaskNode> nodes;
   Team& team;
   int worker = 0;                  // below LoadOptions::workers
-  WorkerMemory& memory;            // the worker's; all lanes': of that only its limits
-  const StopFlag* stop = nullptr;  // of a task in a lane, as WorkerMemory::stop
-  // Of a task in a lane: parts of the answer of a node's request, by index, are there to be sent
-  // (RequestGraph::TakeParts) before it ends. By one thread at a time.
+  WorkerMemory& memory;            // the worker's; for lanes a shared one, of which only the limits
+                                   // apply
+  const StopFlag* stop = nullptr;  // for a task in a lane; as WorkerMemory::stop
+  // For a task in a lane: tells that parts of the answer of a node's request, by index, can be sent
+  // (RequestGraph::TakeParts) before the task ends. Called by one thread at a time.
   std::function<void(size_t)> send_parts = {};
 };
 
-// Of a program whose tasks run elsewhere than on the engine's workers.
+// For a program whose tasks do not run on the engine's workers.
 struct TaskLanes {
-  int tasks = 0;    // at once: a lane each; 0: tasks run on the engine's workers
-  int at_work = 1;  // of them that are computed at the same time; the others wait behind
+  int tasks = 0;    // concurrent tasks, one per lane; 0: tasks run on the engine's workers
+  int at_work = 1;  // how many of them are computed at the same time; the others wait
 };
 
 struct TaskResult {
-  int32_t rows = 0;  // of its requests; of cells, of its nodes in the first step
+  int32_t rows = 0;  // of its requests; for cells, of its nodes in the first step
   Duration compute_input{0};
   Duration compute_infer{0};
   Duration compute_output{0};
 };
 
-// What a program is made of, for people and tools. Lives as long as the program.
-// Keys and values of a model that generates.
+// The contents of a program, for diagnosis and tools. Valid as long as the program. Keys and values
+// of a model that generates.
 struct CacheView {
   int64_t blocks = 0, block_tokens = 0, token_bytes = 0;
   int64_t max_length = 0;  // tokens of prompt and answer
@@ -160,20 +162,20 @@ struct CacheView {
 };
 
 struct ProgramView {
-  // The model as one: on packed tokens, where it runs so; as it was imported, where it runs as
-  // cells; null where it is made of cells.
+  // The whole model: on packed tokens if it runs that way; as imported if it runs as cells; null if
+  // it is made of cells.
   Executable* executable = nullptr;
-  // How requests go into it; empty: as they are.
+  // How requests are packed for it; empty: they are not.
   std::span<const RaggedInput> packed = {};
-  // Where requests do not say what its inputs look like: their shapes in a likely batch, and what
-  // that is of. Else empty.
+  // If requests do not determine the shapes of its inputs: the shapes in a typical batch, and its
+  // description. Otherwise empty.
   std::vector<Shape> batch = {};
   std::string batch_of = {};
   std::vector<Cell*> cells = {};
-  const SlicedModel* sliced = nullptr;      // how it was cut into them; null where it was not
-  std::span<const PassReport> passes = {};  // that ran before the executable's
-  std::vector<std::string> notes = {};      // what was proved on the way
-  std::optional<CacheView> cache = {};      // where it generates
+  const SlicedModel* sliced = nullptr;      // how it was cut into cells; null if it was not
+  std::span<const PassReport> passes = {};  // run before the executable's
+  std::vector<std::string> notes = {};      // what was proved at load
+  std::optional<CacheView> cache = {};      // if it generates
 };
 
 class Program {
@@ -186,90 +188,90 @@ class Program {
   std::string_view kind() const { return kind_; }
   const Signature& signature() const { return signature_; }
   const ServingPlan& plan() const { return plan_; }
-  // Of a cell, for people; empty where the model runs as a whole.
+  // The name of a cell, for messages; empty if the model runs as a whole.
   virtual const std::string& CellName(int cell) const;
   virtual int num_cells() const { return 1; }
-  // What is known of batch sizes and costs, by cell.
+  // Batch sizes and costs, by cell.
   virtual std::vector<CellBatching> CellBatchings() const { return {}; }
-  // Whether answers come in parts, for requests that ask for them.
+  // Whether answers can be sent in parts.
   virtual bool SendsParts() const { return false; }
-  // Where its tasks run; the task's worker is its lane then. Run() must begin such a task without
-  // waiting for anything.
+  // Where its tasks run. With lanes, the task's worker number is its lane, and Run() must start a
+  // task without waiting for anything.
   virtual TaskLanes lanes() const { return {}; }
-  // As the protocol's metadata names it.
+  // The platform in the protocol's metadata.
   virtual std::string_view platform() const { return "onnx_chairlift"; }
 
-  // All below is thread-safe, but for what says otherwise.
+  // Everything below is thread-safe unless it says otherwise.
 
-  // Of a program that has other models compute its requests: how many requests of theirs one of its
-  // own makes, and whether that model is among them, or among those that they call.
+  // For a program that makes requests to other models: how many requests one of its own makes; and
+  // whether that model is among them, or among those that they call.
   virtual int steps() const { return 1; }
   virtual bool Calls(const std::string& /*model*/) const { return false; }
-  // The requests to other models that one of `rows` rows makes, as far as that is known before it
-  // is unfolded. Where there are some, it waits in their queues, and in none of its own.
+  // The requests to other models that a request of `rows` rows makes, as far as known before it is
+  // unfolded. If there are any, it waits in their queues and has no queue of its own.
   virtual std::vector<ExpectedCalls> CallsOf(int64_t /*rows*/) const { return {}; }
 
-  // Whether its requests join those under way, so that they do not wait until these end.
+  // Whether its requests join running ones, so that they do not wait until those end.
   virtual bool JoinsOthers() const { return false; }
 
-  // Compiles what has not been needed yet.
+  // Compiles parts that were not needed before.
   virtual StatusOr<ProgramView> View() = 0;
 
   // Whether Validate() and Unfold() may take more than about a millisecond.
   virtual bool TakesLong(const InferRequest& /*request*/) const { return false; }
-  // kInvalidArgument names the tensor that is wrong, in what, and what would be right.
+  // kInvalidArgument has the wrong tensor, what is wrong, and what would be correct.
   virtual StatusOr<ValidatedRequest> Validate(const InferRequest& request);
-  // `parts`: whether parts of the answer are wanted. May run a user's code.
+  // `parts`: whether parts of the answer are requested. May run a user's code.
   virtual StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request, bool parts) = 0;
 
   // Computes a task: gathers rows, runs, scatters outputs, completes its nodes. `done` is called
-  // once: on the calling thread before Run() returns, or later on any other; until then `run` and
-  // all that it refers to stay, but for its team, which goes when Run() returns. Nodes fail apart:
-  // none for another's data. A task that is stopped (WorkerMemory::stop) ends early, with
-  // kCancelled for all.
+  // once: on the calling thread before Run() returns, or later on any thread. Until then `run` and
+  // everything it refers to stay valid, except its team, which ends when Run() returns. Nodes fail
+  // separately: none because of another's data. A task that is stopped (WorkerMemory::stop) ends
+  // early, with kCancelled for all.
   using TaskDone = absl::AnyInvocable<void(const TaskResult&)>;
   virtual void Run(TaskRun& run, TaskDone done) = 0;
 
-  // Not thread-safe: called under the lock under which the model is scheduled.
+  // Not thread-safe: called under the lock that the model is scheduled under.
 
-  // Of a program with lanes: whether one more task is to be begun while `begun` are, of the
-  // requests that wait, or whether it does better with the company that comes meanwhile. True at
-  // the latest where none is begun.
+  // For a program with lanes: whether to start another task now while `begun` tasks run and
+  // `waiting` requests wait, or to wait for a fuller batch. Must return true if `begun` is 0.
   virtual bool BeginsAnother(int /*begun*/, int /*waiting*/) const { return true; }
-  // What a task is expected to take; 0: unknown.
+  // The expected time of a task; 0: unknown.
   virtual Duration Cost(int /*cell*/, const Task& /*task*/) const { return Duration(0); }
-  // What a unit (a row, or a row times its length) costs in a batch of many; 0: unknown.
+  // The cost of a unit (a row, or a row times its length) in a large batch; 0: unknown.
   virtual double UnitCostNs(int /*cell*/) const { return 0; }
-  // A task took so long; `helped`: more than one worker ran it.
+  // Learns from a task's time; `helped`: more than one worker ran it.
   virtual void Learn(const Task& /*task*/, bool /*helped*/, Duration /*measured*/) {}
-  // Keeps what was learnt for the next load.
+  // Saves what was learnt for the next load.
   virtual Status KeepCosts() const { return absl::OkStatus(); }
 
-  // A failure in terms of what the request brought, where a value of it is to blame. Thread-safe.
+  // Rewords a failure in terms of the request's inputs, if a value in them is the cause.
+  // Thread-safe.
   Status Explain(Status failed, const ValidatedRequest& request) const;
-  // Set once, before requests come.
+  // Called once, before requests arrive.
   void set_index_bounds(std::vector<IndexBound> bounds) { index_bounds_ = std::move(bounds); }
 
-  // Likewise. OK where the model's inputs are as the rules say.
+  // Called once, before requests arrive. OK if the model's inputs match the rules.
   Status SetRules(RequestRules rules);
   const RequestRules& rules() const { return rules_; }
 
-  // Adds to the diagnosis; likewise.
+  // Adds to the diagnosis, before requests arrive.
   void Note(const std::string& text) { plan_.dropped += "; " + text; }
 
-  // What a request takes at the least by measured costs, alone and from its first task on; 0:
+  // The minimum time of a request by measured costs, if it runs alone, from its first task on; 0:
   // unknown. Thread-safe.
   virtual Duration LeastTime(const RequestGraph& /*request*/) const { return Duration(0); }
 
-  // The engine shuts down, and nobody waits for tasks that still run in lanes: they may fail.
+  // The engine shuts down and does not need tasks that still run in lanes: they may fail.
   virtual void EndTasks() {}
-  // Whether it can run tasks now; else kUnavailable with the reason. Thread-safe.
+  // Whether it can run tasks now; otherwise kUnavailable with the reason. Thread-safe.
   virtual Status Ready() const { return absl::OkStatus(); }
 
-  // Of a program whose requests generate. Thread-safe.
+  // For a program whose requests generate. Thread-safe.
   virtual std::optional<GenerationStatistics> Generation() const { return std::nullopt; }
 
-  // What came to light since the model was loaded, for its diagnosis. Thread-safe.
+  // Findings since the model was loaded, for its diagnosis. Thread-safe.
   virtual std::vector<std::string> Remarks() const { return {}; }
 
  protected:

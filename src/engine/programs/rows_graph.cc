@@ -32,7 +32,8 @@ class OneNode final : public RowsGraph {
   std::vector<NamedTensor> outputs_;
 };
 
-// At most as many nodes as can run at once, each growing the next: other requests run in between.
+// At most as many nodes as can run concurrently, each of which adds the next one: other requests
+// run in between.
 class GrowingParts final : public RowsGraph {
  public:
   GrowingParts(ValidatedRequest request, int cell, bool padded, int32_t max_load, int at_once)
@@ -77,8 +78,8 @@ class GrowingParts final : public RowsGraph {
   RowParts parts_;  // by node
   const int32_t first_;
   mutable std::mutex mutex_;
-  // All below is guarded by mutex_.
-  std::map<int32_t, ValidatedRequest> begun_;  // that have not completed
+  // Everything below is guarded by mutex_.
+  std::map<int32_t, ValidatedRequest> begun_;  // those that have not completed
   int32_t next_ = 0;
   int32_t complete_ = 0;
   std::vector<GrownNode> grown_;

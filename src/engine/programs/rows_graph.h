@@ -1,5 +1,5 @@
-// A request whose nodes are ranges of its rows: one node or, where it has many rows that are apart,
-// several.
+// A request whose nodes are ranges of its rows: one node, or several if it has many independent
+// rows.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_ROWS_GRAPH_H_
 
@@ -25,16 +25,16 @@ class RowsGraph : public RequestGraph {
   }
   int32_t length() const final { return padded_ ? static_cast<int32_t>(request().length) : 0; }
 
-  // Called by Leave(), on any thread. Set before the request is scheduled.
+  // Called by Leave(), on any thread. Set it before the request is scheduled.
   void set_on_leave(std::function<void()> on_leave) { on_leave_ = std::move(on_leave); }
-  // Whether nobody waits for the answer any more. Thread-safe.
+  // Whether the answer is no longer needed. Thread-safe.
   bool left() const { return left_; }
   void Leave() final {
     left_ = true;
     if (on_leave_ != nullptr) on_leave_();
   }
 
-  // Of a node that has not completed; stays until it has.
+  // The rows of a node that has not completed; valid until it has.
   virtual const ValidatedRequest& rows(int32_t node) = 0;
   virtual Status Complete(int32_t node, std::vector<NamedTensor> outputs,
                           const RowParts::Limits& limits) = 0;
@@ -54,8 +54,9 @@ class RowsGraph : public RequestGraph {
 struct RowsGraphOptions {
   int cell = 0;
   bool padded = false;   // rows are padded to ValidatedRequest::length
-  int32_t max_load = 0;  // of a node (ValidatedRequest::load()), but one row; 0: it is one node
-  int at_once = 1;       // nodes that wait or run at the same time, each growing the next
+  int32_t max_load = 0;  // of a node (ValidatedRequest::load()), but at least one row; 0: the
+                         // request is one node
+  int at_once = 1;       // nodes that wait or run concurrently; each adds the next
 };
 std::unique_ptr<RowsGraph> MakeRowsGraph(ValidatedRequest request, const RowsGraphOptions& options);
 

@@ -19,31 +19,31 @@ bool MayServe(const std::string& policy, GraphForm form) {
 
 namespace {
 
-// Empty where it is as it is by default.
+// Empty if it has its default value.
 template <typename T>
 std::string IfSet(T value, T unset) {
   return value == unset ? std::string() : fmt::format("{}", value);
 }
 
 constexpr int kDefaultMaxBatchSize = 32;
-// Rows past which a recurrent step on a CPU core only takes longer.
+// More rows than this only make a recurrent step on a CPU core longer.
 constexpr int kDefaultMaxCellRows = 64;
-// Tokens in a batch that costs are asked for,
+// The largest batch in tokens for which costs are considered,
 constexpr int kMaxTokenBudget = 4096;
-// and where they are not known: enough rows for products to run at full speed.
+// and the default if they are unknown: enough rows for products to run at full speed.
 constexpr int kDefaultTokenBudget = 512;
 // Tokens in a step of models that generate.
 constexpr int kDefaultStepTokens = 256;
 
-// Settings that only some policies read.
+// Settings that only some policies use.
 struct PolicySetting {
   const char* name;
-  std::string (*value)(const ModelConfig&);  // empty: it is not set
+  std::string (*value)(const ModelConfig&);  // empty: not set
   void (*unset)(ModelConfig&);
   std::vector<std::string_view> policies;
 };
 
-// `plan.config` has its policy filled in. What would do nothing is surely a mistake.
+// `plan.config` must have its policy. A setting without effect is surely a mistake.
 Status CheckPolicySettings(ServingPlan& plan) {
   static const std::vector<PolicySetting> kPolicySettings = {
       {"max_batch_tokens",
@@ -127,7 +127,7 @@ Status CheckPolicySettings(ServingPlan& plan) {
   return absl::OkStatus();
 }
 
-// "encoder: 64, decoder: 32": the most rows of a task of each cell or stage.
+// "encoder: 64, decoder: 32": the maximum rows of a task for each cell or stage.
 std::string RowsOfEach(const std::vector<std::string>& names, const PolicyOptions& scheduling) {
   std::vector<std::string> sizes;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -144,7 +144,7 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
   ServingPlan plan;
   plan.config = config;
   if (plan.config.policy.empty()) plan.config.policy = batching.batches ? "window" : "none";
-  // A model whose requests cannot share batches may have been given the settings of another.
+  // A model whose requests cannot share batches may have settings meant for another.
   if (!config.policy.empty() || batching.batches) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
   }
@@ -251,8 +251,8 @@ StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std
     plan.dropped += "; max_batch_size has no effect";
   }
   if (plan.config.max_batch_tokens == 0) plan.config.max_batch_tokens = kDefaultStepTokens;
-  // A request rides with those under way: it does not wait until they end, which is what the
-  // queue's time says.
+  // A request joins the running ones without waiting until they end, so the queue time does not
+  // apply.
   if (!plan.config.max_queue_wait_us) plan.config.max_queue_wait_us = 0;
   plan.scheduling.max_batch_size = plan.config.max_batch_tokens;
   plan.scheduling.state_capacity = blocks;

@@ -62,7 +62,7 @@ void SingleNodeProgram::Run(TaskRun& run, TaskDone done) {
 }
 
 void SingleNodeProgram::RunHere(TaskRun& run, TaskDone done) {
-  if (run.nodes.empty()) return done({});  // a task of padding
+  if (run.nodes.empty()) return done({});  // a task of padding only
   const auto graph = [](const TaskNode& node) { return static_cast<RowsGraph*>(node.graph); };
   Requests requests;
   int32_t rows = 0;
@@ -181,7 +181,7 @@ SingleNodeProgram::Computed SingleNodeProgram::Compute(RequestSpan requests, Tas
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     computed.outputs.push_back(CatchOutOfMemory([&]() -> StatusOr<std::vector<NamedTensor>> {
-      // Each has a status of its own: they are read and freed on different threads.
+      // Each has a separate status: they are read and freed on different threads.
       if (!outputs.ok()) return Status(outputs.status().code(), outputs.status().message());
       return batch->requests->Outputs(i, *outputs);
     }));

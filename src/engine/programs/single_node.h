@@ -1,5 +1,5 @@
-// Programs that run a model as a whole: a request is a graph of one node or, where it has many rows
-// that are apart, of several, each a range of its rows.
+// Programs that run a model as a whole: a request is a graph of one node, or of several if it has
+// many independent rows; each is a range of its rows.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_SINGLE_NODE_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_SINGLE_NODE_H_
 
@@ -14,10 +14,10 @@
 
 namespace chairlift {
 
-// What is common to them: requests of a task that run alone do so, the others together; where
-// several fail together each is run again alone, so that nobody fails for another's data; a request
-// that needs more memory than the worker has (Arena::limit) runs in halves where its rows are
-// apart, and is refused elsewhere (kOutOfRange).
+// Common behaviour. Requests that must run alone do so, the others run together. If several fail
+// together, each is run again alone, so that none fails because of another's data. A request that
+// needs more memory than the worker has (Arena::limit) runs in halves if its rows are independent,
+// and is refused otherwise (kOutOfRange).
 class SingleNodeProgram : public Program {
  public:
   StatusOr<ProgramView> View() override;
@@ -26,26 +26,27 @@ class SingleNodeProgram : public Program {
   void Run(TaskRun& run, TaskDone done) override;
 
  protected:
-  // A node has at most `largest_load` (ValidatedRequest::load()), but one row at least. `cell`: the
-  // number of its one cell. `lanes`: of the device that its executables are for; null: they are the
-  // CPU's, or whoever calls Run() is on a lane already.
+  // A node has at most `largest_load` (ValidatedRequest::load()), but at least one row. `cell`: the
+  // number of its only cell. `lanes`: for the device of its executables; null: they run on the CPU,
+  // or callers of Run() are already on a lane.
   SingleNodeProgram(std::string_view kind, Signature signature, ServingPlan plan,
                     int32_t largest_load, int cell = 0,
                     std::unique_ptr<DeviceLanes> lanes = nullptr);
 
-  // One run: what it goes through, and how its requests go in and come out.
+  // One run: its executable, and how its requests are joined and split.
   struct Batch {
     Executable* executable = nullptr;
     std::unique_ptr<JoinedRequests> requests;
   };
-  // Of requests that share a batch, or of one; all live as long as the batch. Several are of equal
-  // keys, and none of them runs alone.
+  // For requests that share a batch, or for one; all live as long as the batch. If there are
+  // several, they have equal keys and none of them must run alone.
   virtual StatusOr<Batch> Join(RequestSpan requests) = 0;
-  // The model as it was imported, for requests that run alone.
+  // The imported model, for requests that run alone.
   virtual StatusOr<Executable*> Original() = 0;
   // Whether rows are padded to RequestGraph::length().
   virtual bool pads() const { return false; }
-  // Whether rows of one request may run apart. `request` brings several, and does not run alone.
+  // Whether rows of one request may run separately. `request` has several rows and does not have to
+  // run alone.
   virtual bool RowsAreApart(const ValidatedRequest& request) const;
 
  private:

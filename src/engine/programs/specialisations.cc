@@ -20,10 +20,10 @@ namespace {
 // A name that no symbol in a file has.
 constexpr char kBatch[] = "(rows)";
 
-// More ways for the batch to lie are not tried.
+// The number of possible batch layouts that are tried.
 constexpr size_t kMaxAssumptions = 8;
 
-// What the plans of one specialisation may hold.
+// Memory of the plans of one specialisation.
 constexpr int64_t kMaxPlanBytes = int64_t{16} << 20;
 
 bool IsSingleNumber(const Value& input) {
@@ -41,7 +41,7 @@ std::string NumberText(const Tensor& number) {
       .value_or("?");
 }
 
-// By assumption and input: the batch dimension, −1 where it is a single number.
+// By assumption and input: the batch dimension, −1 for a single number.
 std::vector<std::vector<int>> Assumptions(const Graph& graph) {
   std::vector<std::vector<int>> assumptions = {{}};
   bool any = false;
@@ -85,7 +85,7 @@ Specialisations::Specialisations(std::string model, const Graph& graph,
       background_(background),
       clock_(clock) {}
 
-// Nothing where the inputs disagree, or bring more than a batch has.
+// Nothing if the inputs disagree, or have more rows than a batch.
 std::optional<int32_t> Specialisations::Rows(const Axes& axes,
                                              const std::vector<Tensor>& inputs) const {
   std::optional<int64_t> rows;
@@ -150,7 +150,7 @@ void Specialisations::Place(ValidatedRequest& request) {
       request.key = {found.made->number};
       return;
     }
-    if (found.tried) continue;  // the batch may lie elsewhere
+    if (found.tried) continue;  // the batch may be in other dimensions
     if (++found.seen >= kWorthwhile && !making_ && clock_.Now() >= rest_until_) {
       Start(key, axes, request.inputs);
     }
@@ -167,9 +167,9 @@ void Specialisations::Start(const ShapeKey& key, const Axes& axes,
     Tensor& input = example.inputs[i];
     input = axes[i] < 0 ? input.Clone() : Tensor::Wrap(input.dtype(), input.shape(), nullptr);
   }
-  // Where too much waits there, a later request tries again.
+  // If that thread's queue is full, a later request tries again.
   making_ = background_.Run([weak = weak_from_this(), example = std::move(example)] {
-    if (const auto self = weak.lock()) self->Make(example);  // else the model is gone
+    if (const auto self = weak.lock()) self->Make(example);  // otherwise the model is gone
   });
 }
 
@@ -180,7 +180,7 @@ StatusOr<std::shared_ptr<Specialisation>> Specialisations::Specialised(
   std::map<std::string, SymbolicShape> shapes;
   auto made = std::make_shared<Specialisation>();
   made->inputs = example.axes;
-  std::vector<int> axes;  // by the inputs that are left
+  std::vector<int> axes;  // for the remaining inputs
   for (size_t i = 0; i < example.inputs.size(); ++i) {
     const std::string& name = graph.values[graph.inputs[i]].name;
     const Tensor& input = example.inputs[i];
@@ -240,7 +240,7 @@ void Specialisations::Make(const Example& example) {
   making_ = false;
   rest_until_ = end + kRest * (end - start);
   const auto found = classes_.find(example.key);
-  if (found == classes_.end()) return;  // forgotten meanwhile
+  if (found == classes_.end()) return;  // dropped meanwhile
   if (absl::IsResourceExhausted(made.status())) {
     found->second.seen = 0;  // there may be memory later
     return;

@@ -15,7 +15,7 @@ namespace chairlift {
 namespace {
 
 constexpr int kTries[] = {2, 3, 4, 5, 6, 8, 10, 12};
-// More stages must gain more than this.
+// More stages must gain more than this factor.
 constexpr double kAsGood = 1.02;
 constexpr int kTriedRequests = 400;
 constexpr double kLoads[] = {0.6, 0.9};
@@ -28,7 +28,7 @@ double LatencyOfStages(std::span<const ModelStage> stages, const StageTrial& tri
       .max_batch_size = trial.max_batch_size, .workers = trial.workers, .costs = &costs};
   Workload load;
   CellGraph& graph = load.graphs.emplace_back();
-  // Of a batch of the whole model, by size.
+  // For a batch of the whole model, by size.
   std::vector<double> all(trial.sizes.size(), static_cast<double>(kTaskOverhead.count()));
   for (size_t s = 0; s < stages.size(); ++s) {
     std::vector<LengthCosts::Sample> samples;
@@ -43,7 +43,7 @@ double LatencyOfStages(std::span<const ModelStage> stages, const StageTrial& tri
     graph.Add(static_cast<CellType>(s), trial.request_rows,
               s == 0 ? std::span<const int32_t>() : std::span(&previous, 1));
   }
-  double peak = 0;  // requests a nanosecond
+  double peak = 0;  // requests per nanosecond
   double alone = all[0];
   for (size_t i = 0; i < all.size(); ++i) {
     const int size = trial.sizes[i];

@@ -1,4 +1,4 @@
-// Into how many stages a model is cut: several numbers are tried, in virtual time.
+// Chooses the number of stages of a model: simulates several numbers in virtual time.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGE_COUNT_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGE_COUNT_H_
 
@@ -14,21 +14,21 @@ namespace chairlift {
 
 // How the stages would be served.
 struct StageTrial {
-  std::vector<int> sizes;  // by StageCuts::row_costs, which are in nanoseconds
+  std::vector<int> sizes;  // for StageCuts::row_costs, which are in nanoseconds
   std::string policy;
   int max_batch_size = 1;
   int workers = 1;
-  int request_rows = 1;  // of each request; one of `sizes`
+  int request_rows = 1;  // per request; one of `sizes`
 };
 
-// The mean latency of requests that come at random at 60% and at 90% of what the machine does with
-// the model as a whole, over what one takes alone there. Stages take what their nodes do, and each
-// task a little of its own.
+// The mean latency of randomly arriving requests at 60% and at 90% of the throughput of the uncut
+// model, relative to that of a single request. Stages take the time of their nodes plus a small
+// cost per task.
 double LatencyOfStages(std::span<const ModelStage> stages, const StageTrial& trial);
 
-// Of 2, 3, 4, 5, 6, 8, 10 and 12 stages, the fewest that come within 2% of the least latency of
-// all. `cut`: the model in so many stages; an error where it has no places for them. `tried`: one
-// line for people. An error where not even two stages can be cut.
+// The smallest of 2, 3, 4, 5, 6, 8, 10 and 12 stages whose latency is within 2% of the best. `cut`:
+// cuts the model into that many stages; an error if there are not enough places. `tried`: receives
+// one line of text. An error if not even two stages are possible.
 StatusOr<StagedModel> CutByTrying(const std::function<StatusOr<StagedModel>(int stages)>& cut,
                                   const StageTrial& trial, std::string& tried);
 

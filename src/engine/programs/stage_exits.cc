@@ -15,7 +15,7 @@ bool IsFloat(DType dtype) {
          dtype == DType::kBFloat16;
 }
 
-// An exit, the stage that it ends, and the stage with which requests that take it go on.
+// An exit, the stage that it ends, and the stage at which requests that take it continue.
 struct PlacedExit {
   const StageExit& exit;
   int stage = 0;
@@ -107,8 +107,9 @@ class ExitReader {
  private:
   struct Spec {
     const Cell::Port* port = nullptr;
-    int made = -1;  // by this stage; −1: an input of the model
-    // By this stage last, or by an exit that ends it; the number of stages: an output of the model.
+    int made = -1;  // the stage that computes it; −1: an input of the model
+    // The last stage that reads it, or whose exit does; the number of stages: an output of the
+    // model.
     int read = -1;
     std::string reader = {};  // "a later stage reads"
   };

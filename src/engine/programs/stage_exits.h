@@ -1,4 +1,4 @@
-// What a model's settings say of exits, in terms of its stages.
+// Converts the settings of a model's exits to stages.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGE_EXITS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGE_EXITS_H_
 
@@ -13,12 +13,12 @@
 
 namespace chairlift {
 
-// Adds the cuts that exits need. `others`: names that they use.
+// Adds the cuts that exits need. `others`: alternative names.
 void AddExitCuts(std::span<const StageExit> exits, const OtherNames& others, StageCuts& cuts);
 
-// Exits by stage, of a model that was cut there. InvalidArgument names what is wrong with one: a
-// threshold for numbers of another type, nothing that is skipped, a tensor for which nothing or
-// more than one stands, or something of another type or size.
+// The exits of a cut model, by stage. InvalidArgument says what is wrong with one: a threshold on a
+// type that is not a float, nothing to skip, a tensor with no substitute or more than one, or a
+// substitute of another type or size.
 StatusOr<std::vector<std::vector<LayoutExit>>> ExitsOf(const StagedModel& model,
                                                        std::span<const std::unique_ptr<Cell>> cells,
                                                        std::span<const StageExit> exits,

@@ -1,4 +1,4 @@
-// What a user brings for a model in stages: a batching policy, and predicates of exits.
+// User-defined parts of a model in stages: a batching policy, and predicates of exits.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGE_PLUGIN_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGE_PLUGIN_H_
 
@@ -15,43 +15,44 @@
 
 namespace chairlift {
 
-// Runs a user's policy, under the lock under which its model is scheduled: it decides about the
-// scheduler's state, which must not change meanwhile. So it may hold up its model, but not for
-// long: once it has thrown an exception, or kSlowCalls calls in a row took longer than kSlow, it is
-// not called any more, which is logged. All that waits then makes a batch as soon as it can, and
-// nothing else is done.
+// Runs a user's policy under the lock that its model is scheduled under, because the scheduler's
+// state must not change while it decides. So it may delay its model, but not for long. If it throws
+// an exception, or kSlowCalls consecutive calls take longer than kSlow, it is not called again,
+// which is logged. Then all waiting requests form a batch as soon as possible, without stretch or
+// split.
 class GuardedStagePolicy final : public StagePolicy {
  public:
   static constexpr Duration kSlow = std::chrono::milliseconds(1);
-  static constexpr int kSlowCalls = 16;  // one may be another's fault: a thread loses its core
+  static constexpr int kSlowCalls = 16;  // a single slow call may have another cause: a thread
+                                         // loses its core
 
   // `model`: for the log.
   GuardedStagePolicy(std::string model, std::unique_ptr<StagePolicy> users,
                      const Clock& clock = Clock::Steady())
       : model_(std::move(model)), users_(std::move(users)), clock_(clock) {}
   void Schedule(const StageBatch& batch, MetaOperations& operations) override;
-  // Why it is not called any more; null: it is. A literal. Thread-safe.
+  // Why it is no longer called, as a literal; null: it is called. Thread-safe.
   const char* failed() const { return failed_; }
 
  private:
   const std::string model_;
   const std::unique_ptr<StagePolicy> users_;
   const Clock& clock_;
-  int slow_calls_ = 0;  // in a row
+  int slow_calls_ = 0;  // consecutive
   std::atomic<const char*> failed_{nullptr};
 };
 
-// What there is to say of it; null: nothing.
+// Remarks about it; empty for null.
 std::vector<std::string> RemarksOn(const GuardedStagePolicy* policy);
 
 struct UsersStaging {
   std::unique_ptr<GuardedStagePolicy> policy;  // null: there is none
-  // The model's, each with a threshold or a predicate.
+  // The model's exits, each with a threshold or a predicate.
   std::vector<StageExit> exits;
 };
 
-// From the model's settings and, where they name one, its plugin. InvalidArgument where plugins are
-// not allowed, or the plugin is wrong or has not what is needed.
+// From the model's settings and their plugin, if any. InvalidArgument if plugins are not allowed,
+// or the plugin is invalid or lacks something that is needed.
 StatusOr<UsersStaging> LoadUsersStaging(const LoadingModel& model,
                                         std::span<const std::string> stages);
 

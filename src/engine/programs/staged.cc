@@ -1,7 +1,7 @@
-// Models that are cut into stages: a request is a chain of one node a stage, and a batch may be
-// joined, merged and split between two of them (DVABatch §5–7). Rows stay where their stage left
-// them, whatever batch they are in, until the next stage reads them there or gathers them: so each
-// stage computes and writes the rows of its own requests only.
+// Models cut into stages: a request is a chain of one node per stage, and batches may be joined,
+// merged and split between stages (DVABatch §5–7). Rows stay where their stage wrote them, whatever
+// batch they are in, until the next stage reads or gathers them. So each stage computes and writes
+// only the rows of its own requests.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -27,7 +27,7 @@
 namespace chairlift {
 namespace {
 
-// Of a large batch.
+// In a large batch.
 constexpr int32_t kManyRows = 32;
 
 using StageCells = std::vector<std::unique_ptr<Cell>>;
@@ -73,9 +73,9 @@ class StagedRowsProgram final : public StagedProgram {
   std::vector<std::string> Remarks() const override;
 
  private:
-  // A stage for these requests, one after the other.
+  // Runs a stage for these requests, one after the other.
   Status Compute(std::span<const StagedItem> items, TaskRun& run);
-  // Outputs of all rows, computed in as many pieces as are needed.
+  // Outputs of all rows, computed in as many pieces as needed.
   StatusOr<std::vector<Tensor>> RunRows(Cell& cell, int64_t rows,
                                         std::span<const Cell::Rows> inputs, TaskRun& run) const;
 
@@ -84,7 +84,7 @@ class StagedRowsProgram final : public StagedProgram {
   const std::unique_ptr<OriginalModel> passed_;
   const std::vector<PassReport> passes_;
   const std::vector<std::string> notes_;
-  // Requests that have begun, and that took each exit of each stage.
+  // Requests that have started, and those that took each exit of each stage.
   std::atomic<int64_t> begun_{0};
   std::vector<std::vector<std::atomic<int64_t>>> leaving_;
 };
@@ -174,7 +174,7 @@ void StagedRowsProgram::Run(TaskRun& run, TaskDone done) {
                      [&](std::span<const StagedItem> items) { return Compute(items, run); }));
 }
 
-// The shapes of a batch of one row, where nothing else varies.
+// The shapes of a batch of one row, if nothing else varies.
 StatusOr<std::vector<Shape>> OneRow(const std::vector<SymbolicSpec>& inputs) {
   std::vector<Shape> shapes;
   for (const SymbolicSpec& input : inputs) {
@@ -205,7 +205,7 @@ std::string NoteOf(const StagedModel& model, const ModelStage& stage, const Cell
                      fmt::join(leaves, ", "));
 }
 
-// By value. Unimplemented names one whose rows vary in size.
+// By value. Unimplemented has the name of one whose rows vary in size.
 StatusOr<std::vector<StageLayout::Unit>> UnitsOf(const StagedModel& model,
                                                  const StageCells& cells) {
   std::vector<StageLayout::Unit> units(model.values.size());
@@ -223,7 +223,7 @@ StatusOr<std::vector<StageLayout::Unit>> UnitsOf(const StagedModel& model,
 }
 
 struct MadeStages {
-  std::vector<CellCosts> costs;  // by stage; empty: they are to be timed
+  std::vector<CellCosts> costs;  // by stage; empty: they must be timed
   StageLayout layout;
   std::unique_ptr<GuardedStagePolicy> policy;
   StageCells cells;
@@ -231,7 +231,7 @@ struct MadeStages {
   std::vector<std::string> notes;
 };
 
-// Zeros, of one row of these shapes each.
+// Zeros with one row of these shapes each.
 StageInputs ZerosOfRows(const std::vector<Shape>& shapes) {
   const auto make = [shapes](const Executable& whole, int rows) -> StatusOr<std::vector<Tensor>> {
     std::vector<Tensor> inputs;
@@ -278,9 +278,9 @@ Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells, const Ser
   std::vector<BatchPlanner> planners;
   for (size_t i = 0; i < cells->size(); ++i) {
     Cell& cell = *(*cells)[i];
-    // Of the executable's inputs: some may be several of the cell's, side by side.
+    // Inputs of the executable: one may be several of the cell's inputs, side by side.
     CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Shape> one_row, OneRow(cell.executable().inputs()));
-    // With `staged`, a batch is as large as suits all of its stages.
+    // With `staged`, the batch size is chosen for all stages together.
     const bool own_sizes = plan.config.policy != "staged";
     const int own = own_sizes ? plan.scheduling.cell_types[i].max_batch_size : 0;
     planners.push_back(PlannerOf(cell.executable(), std::move(one_row),
@@ -291,7 +291,7 @@ Status PlanStagesAhead(const std::shared_ptr<const StageCells>& cells, const Ser
   return absl::OkStatus();
 }
 
-// Why a model is not to be cut; empty: it is.
+// Why a model is not cut; empty: it is.
 std::string NotAsked(LoadingModel& model) {
   if (!model.not_cut.empty()) return model.not_cut;
   if (model.config.policy.empty() && !SetsStages(model.config)) {
@@ -322,7 +322,7 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
     return nullptr;
   }
   const std::set<std::string> rows = NamesOfRows(model.graph);
-  Graph graph = model.graph;  // another kind may have to take the model as it is
+  Graph graph = model.graph;  // another kind may need the original
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<PassReport> passes,
                              RunPasses(graph, model.executable.disabled_passes));
   const OtherNames others = RestoreNamesOfOutputs(NamesOfOutputs(model.graph), graph);

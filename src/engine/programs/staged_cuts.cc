@@ -14,14 +14,14 @@
 namespace chairlift {
 namespace {
 
-// What nodes take on their own, in nanoseconds.
+// Times of separate nodes, in nanoseconds.
 struct NodeCosts {
-  std::vector<double> one;                     // of a batch of one row, by node
-  std::vector<int> sizes;                      // of batches; empty: only that one is known
-  std::vector<std::vector<double>> row_costs;  // by size, as StageCuts has them
+  std::vector<double> one;                     // for a batch of one row, by node
+  std::vector<int> sizes;                      // of batches; empty: only one row is known
+  std::vector<std::vector<double>> row_costs;  // by size, as in StageCuts
 };
 
-// At the sizes at which all nodes that run are known.
+// At the sizes for which all running nodes have costs.
 NodeCosts NodeCostsOf(std::span<const CostByRows> costs) {
   NodeCosts of;
   for (const auto& [rows, all] : SumOfCosts(costs)) {
@@ -36,8 +36,8 @@ NodeCosts NodeCostsOf(std::span<const CostByRows> costs) {
   return of;
 }
 
-// What is kept of them; else, where the model's load may take its time, they are timed at several
-// sizes; else at one row.
+// Saved costs. Otherwise they are measured: at several sizes if the model's load may take time,
+// else at one row.
 NodeCosts FindNodeCosts(const Graph& graph, const StageInputs& inputs, const LoadingModel& loading,
                         const ExecutableOptions& options) {
   NodeCosts equal;

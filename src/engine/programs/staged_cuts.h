@@ -1,4 +1,4 @@
-// Where a model is cut into stages, by what its settings say and its nodes take.
+// Where a model is cut into stages, by its settings and the costs of its nodes.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGED_CUTS_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGED_CUTS_H_
 
@@ -16,25 +16,25 @@ namespace chairlift {
 
 struct CutModel {
   StagedModel model;
-  // By stage: what its nodes take together. Empty where they were not timed at several sizes.
+  // By stage: the sum over its nodes. Empty if they were not timed at several sizes.
   std::vector<CostSamples> costs;
-  std::string tried;  // which numbers of stages; empty: none were
+  std::string tried;  // which numbers of stages; empty: none
 };
 
-// What the nodes are timed on.
+// The inputs for timing nodes.
 struct StageInputs {
-  // Of a batch of so many rows or, where tokens are packed, tokens.
+  // For a batch of that many rows or, if tokens are packed, tokens.
   std::function<StatusOr<std::vector<Tensor>>(const Executable& whole, int rows)> make;
-  int max_rows = 1;      // at most
-  int request_rows = 1;  // of a likely request
+  int max_rows = 1;      // maximum
+  int request_rows = 1;  // in a typical request
 };
 
-// What a model's settings say of where to cut; `others`: names in them. Its graph has not been
-// through the passes.
+// The cuts in a model's settings; `others`: alternative names. The graph has not been through the
+// passes.
 StageCuts CutsOf(const LoadingModel& loading, const OtherNames& others = {});
 
-// `graph` has been through the passes; `rows` as CutIntoStages() has them. Times nodes as far as
-// the load allows. Errors as CutIntoStages().
+// `graph` has been through the passes; `rows` as in CutIntoStages(). Times nodes as far as the load
+// allows. Errors as in CutIntoStages().
 StatusOr<CutModel> CutStagedModel(const Graph& graph, const std::set<std::string>& rows,
                                   StageCuts cuts, const StageInputs& inputs,
                                   const LoadingModel& loading, const ExecutableOptions& options);

@@ -1,6 +1,6 @@
-// Encoders on packed tokens that are cut into stages, between their layers: a stage takes what the
-// one before left of the tokens of its batch, each sequence as long as it is, and the model's own
-// inputs, packed anew. Who does not fit a batch runs through the model as a whole.
+// Encoders on packed tokens that are cut into stages between their layers. A stage reads the
+// previous stage's results for the tokens of its batch, each sequence at its own length, and the
+// model's inputs, packed again. A request that does not fit a batch runs through the whole model.
 #include "engine/programs/staged_packed.h"
 
 #include <algorithm>
@@ -26,18 +26,18 @@
 namespace chairlift {
 namespace {
 
-constexpr int kTimedLength = 64;  // of the sequences that nodes are timed on, where they fill one
-// Tokens of a request of which the number of stages is tried.
+constexpr int kTimedLength = 64;  // of sequences for timing nodes, if there are enough tokens
+// Tokens of a request for choosing the number of stages.
 constexpr int kTriedTokens = 32;
-constexpr int32_t kManyTokens = 1024;  // of a large batch
+constexpr int32_t kManyTokens = 1024;  // in a large batch
 
 struct PackedStage {
   std::string name;
   std::unique_ptr<Executable> executable;
-  std::vector<int> inputs;  // values, of which the first are the packed model's inputs
+  std::vector<int> inputs;  // values; the first ones are the packed model's inputs
 };
 
-// The model as a whole, for the requests that do not pass its stages.
+// The whole model, for requests that do not pass its stages.
 class Uncut final : public SingleNodeProgram {
  public:
   // `packed`: after the passes.
@@ -64,7 +64,7 @@ class Uncut final : public SingleNodeProgram {
   const std::unique_ptr<OriginalModel> original_;
 };
 
-// With its entries for tokens or sequences along dimension 0: those before are 1.
+// With the entries for tokens or sequences along dimension 0: the dimensions before must be 1.
 Tensor WithoutLeadingOnes(const Tensor& tensor, const SymbolicShape& spec) {
   Shape shape = tensor.shape();
   for (const Dim& dim : spec.dims()) {
@@ -74,7 +74,7 @@ Tensor WithoutLeadingOnes(const Tensor& tensor, const SymbolicShape& spec) {
   return tensor.Reshaped(shape);
 }
 
-// Such an input with room for a batch.
+// The shape of such an input with room for a batch.
 Shape ShapeInBatch(const SymbolicShape& spec, int64_t room) {
   Shape shape;
   for (const Dim& dim : spec.dims()) shape.Append(dim.known() ? dim.value() : room);
@@ -122,13 +122,13 @@ class StagedPackedProgram final : public StagedProgram {
   }
 
  private:
-  // A stage for these requests, one after the other.
+  // Runs a stage for these requests, one after the other.
   Status Compute(std::span<const StagedItem> items, TaskRun& run);
   StatusOr<std::vector<Tensor>> Inputs(const PackedStage& stage, const Packing& packing,
                                        std::span<const StagedItem> items, Arena& staging) const;
 
   const std::vector<PackedStage> stages_;
-  const RaggedModel model_;  // but for its graph
+  const RaggedModel model_;  // without its graph
   Uncut uncut_;
 };
 
@@ -198,7 +198,7 @@ Status StagedPackedProgram::Compute(std::span<const StagedItem> items, TaskRun& 
   return absl::OkStatus();
 }
 
-// Ones, of sequences of kTimedLength at most.
+// Ones, in sequences of at most kTimedLength.
 StageInputs OnesOfTokens(const Signature& signature, std::span<const RaggedInput> inputs) {
   const auto make = [&signature, inputs](const Executable& /*whole*/,
                                          int tokens) -> StatusOr<std::vector<Tensor>> {
@@ -217,7 +217,7 @@ StageInputs OnesOfTokens(const Signature& signature, std::span<const RaggedInput
   return {.make = make, .max_rows = kDefaultMaxStagedTokens, .request_rows = kTriedTokens};
 }
 
-// By value. Unimplemented names an output that no stage computes.
+// By value. Unimplemented has the name of an output that no stage computes.
 StatusOr<std::vector<StageLayout::Unit>> UnitsOf(const StagedModel& model,
                                                  std::span<const PackedStage> stages,
                                                  size_t num_inputs) {
@@ -289,7 +289,7 @@ StatusOr<std::unique_ptr<Program>> MakeStagedPacked(LoadingModel& model, std::st
   }
   RaggedModel& ragged = *model.Ragged();
   Signature signature = PackedSignature(ragged, model.graph, config.max_batch_size);
-  Graph graph = ragged.graph;  // another kind may have to take the model as it is
+  Graph graph = ragged.graph;  // another kind may need the original
   CHAIRLIFT_RETURN_IF_ERROR(RunPasses(graph, model.executable.disabled_passes).status());
   ExecutableOptions options = model.executable;
   options.passed = true;

@@ -10,8 +10,8 @@
 
 namespace chairlift {
 
-// Of a model that is proved to be one (LoadingModel::Ragged) and whose settings ask for stages; as
-// the makers (programs/makers.h).
+// For a model that is proved to be one (LoadingModel::Ragged) and whose settings request stages; as
+// for the makers (programs/makers.h).
 StatusOr<std::unique_ptr<Program>> MakeStagedPacked(LoadingModel& model, std::string& refused);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// What programs of models in stages have in common, whatever computes a stage.
+// Common part of programs for models in stages, whatever computes a stage.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGED_PROGRAM_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGED_PROGRAM_H_
 
@@ -26,7 +26,7 @@ class StagedProgram : public Program {
   void Learn(const Task& task, bool helped, Duration measured) override;
 
  protected:
-  // `many_rows`: of a large batch. `policy`: null: there is none.
+  // `many_rows`: in a large batch. `policy`: null: there is none.
   StagedProgram(Signature signature, ServingPlan plan, StageLayout layout,
                 std::unique_ptr<StepCosts> costs, std::unique_ptr<GuardedStagePolicy> policy,
                 int32_t many_rows);
@@ -34,7 +34,7 @@ class StagedProgram : public Program {
   const StageLayout layout_;
 
  private:
-  // The scheduler's, too.
+  // Also used by the scheduler.
   const std::unique_ptr<StepCosts> costs_;
   const std::unique_ptr<GuardedStagePolicy> policy_;
   const int32_t many_rows_;

@@ -63,7 +63,7 @@ StageLayout StageLayout::Of(const StagedModel& model, std::vector<Unit> units,
   layout.exits.resize(model.stages.size());
   layout.outputs = model.outputs;
   layout.units = std::move(units);
-  std::vector<int> last(model.values.size(), -1);  // the stage that reads it last
+  std::vector<int> last(model.values.size(), -1);  // the last stage that reads it
   const int stages = static_cast<int>(model.stages.size());
   for (int s = 0; s < stages; ++s) {
     const ModelStage& stage = model.stages[static_cast<size_t>(s)];
@@ -85,7 +85,7 @@ StageLayout StageLayout::Of(const StagedModel& model, std::vector<Unit> units,
       layout.stages[static_cast<size_t>(last[value])].dropped.push_back(static_cast<int>(value));
     }
   }
-  int64_t of_row = 0, of_token = 0;  // that are there
+  int64_t of_row = 0, of_token = 0;  // existing bytes
   const auto add = [&](int value, int64_t sign) {
     const Unit& unit = layout.units[static_cast<size_t>(value)];
     (unit.token ? of_token : of_row) += sign * unit.bytes;
@@ -106,7 +106,7 @@ StagedRequest::StagedRequest(const StageLayout& layout, const Signature& signatu
       signature_(signature),
       nodes_(layout.LastOfPiece(0) + 1) {
   values_.resize(layout.units.size());
-  if (signature.sequences) return;  // each stage packs them anew
+  if (signature.sequences) return;  // each stage packs them again
   const std::vector<Tensor>& inputs = this->request().inputs;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i].tensor = inputs[i];
 }
@@ -211,7 +211,7 @@ StatusOr<std::vector<NamedTensor>> StagedRequest::TakeOutputs() {
       shape.Insert(0, rows());
       tensor = tensor.Reshaped(shape);
     }
-    // Whoever gets the answer may write to it.
+    // The receiver of the answer may write to it.
     const bool shared = std::find(taken.begin(), taken.end(), tensor.raw()) != taken.end();
     taken.push_back(tensor.raw());
     answer.push_back(

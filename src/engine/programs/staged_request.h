@@ -1,4 +1,4 @@
-// A request to a model that is cut into stages: a chain of one node a stage.
+// A request to a model that is cut into stages: a chain of one node per stage.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGED_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGED_REQUEST_H_
 
@@ -15,33 +15,33 @@
 
 namespace chairlift {
 
-// Where requests may leave, or skip stages.
+// Where requests may exit or skip stages.
 struct LayoutExit {
-  int value = 0;            // that decides
-  std::string name;         // of it
+  int value = 0;            // the value that decides
+  std::string name;         // its name
   double at_least = 0;      // StageExit
-  ExitPredicate predicate;  // in its place, unless null
-  int next = 0;             // the stage with which it goes on; the number of stages: it leaves
-  std::vector<std::pair<int, int>> instead;  // value, and what stands for it
+  ExitPredicate predicate;  // used instead unless null
+  int next = 0;             // the stage at which it continues; the number of stages: it exits
+  std::vector<std::pair<int, int>> instead;  // value and its substitute
 };
 
-// What all requests to a model share.
+// State common to all requests to a model.
 struct StageLayout {
   struct Ports {
     std::vector<int> inputs;   // values, by input of the stage
-    std::vector<int> outputs;  // likewise
-    std::vector<int> dropped;  // values that nobody needs after the stage
+    std::vector<int> outputs;  // values, by output of the stage
+    std::vector<int> dropped;  // values that are not needed after the stage
   };
-  // What there is of a value for each row of a request or, where tokens are packed, for each token.
+  // The part of a value for each row of a request or, if tokens are packed, for each token.
   struct Unit {
-    int64_t bytes = 0;  // of what stages leave; else 0
+    int64_t bytes = 0;  // for results of stages; otherwise 0
     bool token = false;
   };
   // `units`: by value. `exits`: by stage.
   static StageLayout Of(const StagedModel& model, std::vector<Unit> units,
                         std::vector<std::vector<LayoutExit>> exits = {});
-  // The stage with which a request that goes on with `first` stops, or grows: the last one, or the
-  // first with an exit.
+  // For a request that continues at `first`: the stage after which its graph must grow, either the
+  // last one or the first with an exit.
   int LastOfPiece(int first) const;
 
   std::vector<Ports> stages;
@@ -49,7 +49,7 @@ struct StageLayout {
   std::vector<int32_t> previous;               // [s]: s − 1
   std::vector<std::vector<LayoutExit>> exits;  // by stage
   std::vector<Unit> units;                     // by value
-  // Of what one row, and one token, leaves between stages, at the most at once.
+  // The maximum bytes of one row, and of one token, between stages at any time.
   int64_t row_bytes = 0;
   int64_t token_bytes = 0;
 };
@@ -60,11 +60,11 @@ struct PlaceInBatch {
   int64_t token = 0;
 };
 
-// What requests that ran as one batch left between stages lies in common memory: what they took of
-// the budget for it is given back when none of them needs any of it.
+// Requests that ran as one batch share the memory of their intermediate results. Its part of the
+// budget is returned when none of them needs it any more.
 class StageMemory {
  public:
-  // Gives the bytes back at its end.
+  // Returns the bytes when destroyed.
   StageMemory(std::shared_ptr<ByteBudget> budget, int64_t bytes)
       : budget_(std::move(budget)), bytes_(bytes) {}
   ~StageMemory() { budget_->Give(bytes_); }
@@ -75,11 +75,11 @@ class StageMemory {
   const std::shared_ptr<ByteBudget> budget_;
   const int64_t bytes_;
 };
-// Of all requests of a batch.
+// For all requests of a batch.
 using SharedStageMemory = std::shared_ptr<const std::vector<std::shared_ptr<StageMemory>>>;
 
 // A request is a chain of its stages up to the first with an exit, and grows from there. One task
-// at a time works on it. Where tokens are packed its nodes' rows are its tokens.
+// at a time works on it. If tokens are packed, the rows of its nodes are tokens.
 class StagedRequest final : public RequestGraph {
  public:
   // `layout` must outlive it.
@@ -91,25 +91,26 @@ class StagedRequest final : public RequestGraph {
   bool done() const override { return next_ == static_cast<int32_t>(layout_.stages.size()); }
   StatusOr<std::vector<NamedTensor>> TakeOutputs() override;
 
-  // Before a stage runs: the first takes the memory for all that the request leaves between stages.
-  // kOutOfRange where a task may never have as much, kResourceExhausted where others have it now.
+  // Called before a stage runs. The first one reserves memory for everything that the request keeps
+  // between stages. kOutOfRange if a task may never have that much, kResourceExhausted if others
+  // have it now.
   Status Begin(int32_t stage, const WorkerMemory& memory);
-  // A value's rows, of a stage that Begin() has let run.
+  // The rows of a value, for a stage that Begin() has allowed.
   const Tensor& value(int value) const { return values_[static_cast<size_t>(value)].tensor; }
-  // What the stage gave for a batch; the request's rows or tokens lie in each from `first` on, one
-  // after the other. `memory`: of the batch; null where the request is alone. Then takes the first
-  // exit that holds: returns which of the stage's, −1: none. An error is a predicate's, or
-  // internal.
+  // Takes the stage's results for a batch. In each, the request's rows or tokens are consecutive
+  // from `first` on. `memory`: the batch's; null if the request runs alone. Then takes the first
+  // exit whose condition holds: returns its index in the stage, −1: none. An error comes from a
+  // predicate, or is internal.
   StatusOr<int> Complete(int32_t stage, std::span<const Tensor> outputs, PlaceInBatch first,
                          const SharedStageMemory& memory);
   int64_t rows() const { return request().rows; }
-  // Of what it has taken; null: nothing.
+  // Its reserved memory; null: none.
   const std::shared_ptr<StageMemory>& memory() const { return taken_; }
 
  private:
   struct Value {
     Tensor tensor;
-    SharedStageMemory memory;  // that it lies in
+    SharedStageMemory memory;  // the memory that it is in
   };
 
   Status Take(const LayoutExit& exit);
@@ -118,7 +119,7 @@ class StagedRequest final : public RequestGraph {
   const Signature& signature_;
   std::vector<Value> values_;
   int32_t next_ = 0;   // stage
-  int32_t nodes_ = 0;  // that its graph has
+  int32_t nodes_ = 0;  // of its graph
   std::vector<GrownNode> grown_;
   std::shared_ptr<StageMemory> taken_;
 };

@@ -15,13 +15,13 @@ struct StagedItem {
   TaskNode* node = nullptr;
 };
 
-// The stage `run.cell` of `stages` for those of its requests that may begin it. `compute` completes
-// the requests that it is given, in the order of their rows, or fails; where several fail together
-// it is called for each alone, so that none fails for another's data.
+// Runs stage `run.cell` of `stages` for those of its requests that may start it. `compute`
+// completes the requests passed to it, in the order of their rows, or fails. If several fail
+// together it is called for each alone, so that none fails because of another's data.
 TaskResult RunStagedTask(TaskRun& run, int stages,
                          absl::FunctionRef<Status(std::span<const StagedItem>)> compute);
 
-// What a batch of these has taken of the budget; null of one alone.
+// The reserved memory of a batch of these; null for a single one.
 SharedStageMemory MemoryOf(std::span<const StagedItem> items);
 
 }  // namespace chairlift

@@ -5,7 +5,7 @@
 namespace chairlift {
 namespace {
 
-constexpr size_t kStagedAlign = 64;  // of every tensor; also what must be readable past its end
+constexpr size_t kStagedAlign = 64;  // of every tensor; also the readable bytes past its end
 
 size_t StagedSize(size_t bytes) {
   return (bytes + kStagedAlign - 1) / kStagedAlign * kStagedAlign + kStagedAlign;

@@ -1,4 +1,4 @@
-// Room for the inputs of one batch in a worker's memory.
+// Memory for the inputs of one batch from a worker's arena.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_STAGING_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_STAGING_H_
 
@@ -11,8 +11,8 @@
 
 namespace chairlift {
 
-// Tensors of these types and shapes, unset, valid until `staging` is used again. InvalidArgument
-// where a shape is too large, ResourceExhausted where there is no memory.
+// Uninitialised tensors of these types and shapes, valid until `staging` is used again.
+// InvalidArgument if a shape is too large, ResourceExhausted if there is no memory.
 StatusOr<std::vector<Tensor>> Stage(std::span<const TensorDesc> descs, Arena& staging);
 
 }  // namespace chairlift

@@ -11,7 +11,7 @@
 namespace chairlift {
 namespace {
 
-// Why dlopen() or dlsym() failed last.
+// The last error of dlopen() or dlsym().
 std::string LoaderError() {
   const char* error = dlerror();
   return error == nullptr ? "no reason was given" : error;

@@ -1,4 +1,4 @@
-// Shared libraries of users, which run as part of this process.
+// Users' shared libraries, which run as part of this process.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_USER_PLUGIN_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_USER_PLUGIN_H_
 
@@ -10,7 +10,7 @@
 
 namespace chairlift {
 
-// Runs what a user wrote, which returns a Status or StatusOr: an exception is kInternal.
+// Runs user code that returns a Status or StatusOr: an exception becomes kInternal.
 template <typename F>
 auto GuardUserCode(F&& call) -> decltype(call()) {
   try {
@@ -22,15 +22,15 @@ auto GuardUserCode(F&& call) -> decltype(call()) {
   }
 }
 
-// The folder of a model that has this version's.
+// The folder of a model that contains this version's folder.
 std::filesystem::path FolderOfModel(const std::filesystem::path& version);
 
-// The address of a symbol of a library, which stays loaded. InvalidArgument where it cannot be
-// loaded or does not have it; `macro` would have given it.
+// The address of a symbol in a library, which stays loaded. InvalidArgument if it cannot be loaded
+// or has no such symbol; `macro` is what would define it.
 StatusOr<const void*> FindUserSymbol(const std::filesystem::path& library, const char* symbol,
                                      const char* macro);
 
-// What a library says of itself, as the interface's `Plugin` has it (chairlift/unfold.h).
+// The description that a library exports: the interface's `Plugin` (chairlift/unfold.h).
 template <typename Plugin>
 StatusOr<const Plugin*> OpenUserPlugin(const std::filesystem::path& library, const char* symbol,
                                        const char* macro) {

@@ -1,6 +1,6 @@
-// Models that run as a whole: requests of equal sizes share batches where rows are proved to stay
-// apart along dimension 0, and run one by one elsewhere; or (specialised) where that is proved of
-// the model specialised for requests of equal scalars and sizes.
+// Models that run as a whole. Requests of equal sizes share batches if rows are proved independent
+// along dimension 0; otherwise they run one by one. Or (specialised) the proof is for the model
+// specialised for requests with equal scalars and sizes.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -28,7 +28,7 @@ class WholeProgram : public SingleNodeProgram {
   }
   StatusOr<Executable*> Original() override { return executable_.get(); }
 
-  // `inputs`: as LoneRequest says.
+  // `inputs`: as in LoneRequest.
   Batch Together(Executable& executable, std::span<const int> inputs, RequestSpan requests) const {
     if (requests.size() == 1) {
       return {&executable, std::make_unique<LoneRequest>(signature_, inputs, *requests[0])};
@@ -71,7 +71,7 @@ class SpecialisedProgram final : public WholeProgram {
   const std::shared_ptr<Specialisations> specialisations_;
 };
 
-// The shapes of a request of one row; nothing where more than the batch varies.
+// The shapes of a request of one row; nothing if more than the batch varies.
 std::optional<std::vector<Shape>> ShapesOfOneRow(const Signature& signature) {
   std::vector<Shape> shapes;
   for (const SymbolicSpec& input : signature.inputs) {
@@ -87,7 +87,7 @@ std::optional<std::vector<Shape>> ShapesOfOneRow(const Signature& signature) {
   return shapes;
 }
 
-// Where only the batch varies, or nothing, what comes is planned ahead.
+// If only the batch varies, or nothing, plans are made in advance.
 Status PlanAhead(const std::shared_ptr<Executable>& executable, const Signature& signature,
                  int max_rows, const LoadOptions& load) {
   const std::optional<std::vector<Shape>> shapes = ShapesOfOneRow(signature);
@@ -103,8 +103,8 @@ Status PlanAhead(const std::shared_ptr<Executable>& executable, const Signature&
   return absl::OkStatus();
 }
 
-// What is to be said of a model of sequences whose requests share batches of equal lengths only;
-// empty where it is none, or where nothing else could be done.
+// A note for a sequence model whose requests share batches only at equal lengths; empty if it is
+// not one, or if nothing else is possible.
 std::string LengthsApart(const std::vector<SymbolicSpec>& inputs, const Status& not_ragged) {
   const SymbolicSpec* mask = nullptr;
   int sequences = 0;
@@ -148,7 +148,7 @@ StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::str
       "model specialised for them";
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
                              PlanServing(model.config, batching, model.load.workers));
-  plan.batches = false;  // not whatever they bring
+  plan.batches = false;  // not for arbitrary requests
   auto specialisations =
       std::make_shared<Specialisations>(model.name, model.graph, model.executable,
                                         plan.config.max_batch_size, *model.load.background);
