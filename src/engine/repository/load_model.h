@@ -10,8 +10,8 @@
 
 namespace chairlift {
 
-// Has the first kind of program that accepts the model compile it and settle
-// how it is served (programs/makers.h).
+// Lets the first kind of program that accepts the model compile it and decide how it is served
+// (programs/makers.h).
 StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string& version);
 // The same, from its files.
 StatusOr<std::shared_ptr<Model>> LoadModel(const std::string& name, const std::string& version,

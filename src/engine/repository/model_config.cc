@@ -166,7 +166,7 @@ constexpr OtherSetting kOthers[] = {
      }},
 };
 
-// Does nothing where there is no such setting.
+// Does nothing if there is no such setting.
 void ReadSetting(const std::string& name, const YamlValue& value, ModelConfig& config) {
   for (const NumberSetting& setting : kNumbers) {
     if (name != setting.name) continue;
@@ -182,11 +182,11 @@ void ReadSetting(const std::string& name, const YamlValue& value, ModelConfig& c
   }
 }
 
-// Whether `earlier` holds wherever a later exit of the same output does.
+// Whether `earlier` applies whenever a later exit of the same output does.
 bool HoldsWherever(const StageExit& later, const StageExit& earlier) {
   if (later.predicate != nullptr || earlier.predicate != nullptr) return false;  // a caller's own
   if (later.at_least && earlier.at_least) return *later.at_least >= *earlier.at_least;
-  return !later.at_least && !earlier.at_least;  // a plugin's, which decides by the output
+  return !later.at_least && !earlier.at_least;  // from a plugin, which decides by the output
 }
 
 }  // namespace
@@ -247,7 +247,7 @@ Status CheckConfig(const ModelConfig& config) {
   return CheckPassNames(config.disabled_passes);
 }
 
-// What people write who know Triton's settings.
+// Names that users of Triton may write.
 constexpr std::pair<const char*, const char*> kTritonSettings[] = {
     {"dynamic_batching", "queue_delay_us, preferred_batch_sizes and max_queue_size"},
     {"max_queue_delay_microseconds", "queue_delay_us"},

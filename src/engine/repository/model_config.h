@@ -1,4 +1,4 @@
-// What a model.yaml says.
+// Reads a model.yaml.
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_MODEL_CONFIG_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_MODEL_CONFIG_H_
 
@@ -10,14 +10,14 @@
 
 namespace chairlift {
 
-// The settings of a model.yaml, but for `cells` and `unfold` (cell_manifest.h), `steps`
+// The settings of a model.yaml except `cells` and `unfold` (cell_manifest.h), `steps`
 // (pipeline_config.h), `python` (function_config.h) and `versions` (version_policy.h).
 StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings);
-// The names that ApplySetting() knows.
+// The names that ApplySetting() supports.
 std::vector<std::string> SettingNames();
-// Sets one by name from its value as YAML. Returns whether there is a setting of that name.
+// Sets one by name from its value as YAML. Returns whether that setting exists.
 StatusOr<bool> ApplySetting(const std::string& name, const std::string& value, ModelConfig& config);
-// InvalidArgument names the setting that is out of its range, or names what does not exist.
+// InvalidArgument has the setting that is out of range or refers to something that does not exist.
 Status CheckConfig(const ModelConfig& config);
 
 }  // namespace chairlift

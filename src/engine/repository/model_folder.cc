@@ -109,7 +109,7 @@ StatusOr<FolderConfig> ReadModelFolder(const fs::path& folder, const std::string
   }
   for (const fs::path& file : files) {
     std::error_code error;
-    // A link to nowhere is there: reading it says what is wrong.
+    // A broken link counts as existing: reading it reports the error.
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) continue;
     StatusOr<FolderConfig> read = ReadConfigFile(file, folder);
     if (!read.ok()) return Annotate(read.status(), file.string());

@@ -1,5 +1,5 @@
-// How a model lies on disk: <name>/model.yaml or <name>/config.pbtxt, and a folder with a number
-// for a name for each version. Or, without versions, <name>/model.onnx or <name>/onnx/model.onnx.
+// The layout of a model on disk: <name>/model.yaml or <name>/config.pbtxt, and one numbered folder
+// per version. Or, without versions, <name>/model.onnx or <name>/onnx/model.onnx.
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_MODEL_FOLDER_H_
 
@@ -21,15 +21,15 @@
 
 namespace chairlift {
 
-// Stands for any .onnx file, where a model is made of cells.
+// Matches any .onnx file, for a model made of cells.
 inline constexpr std::string_view kAnyOnnxFile = "*.onnx";
 inline constexpr std::string_view kModelFile = "model.onnx";
 
-// What else makes a version, for errors that miss model.onnx.
+// Other files that form a version, for errors about a missing model.onnx.
 inline constexpr std::string_view kOrEncoderDecoder =
     " (or encoder_model.onnx beside decoder_model.onnx)";
 
-// What the files in a model's folder say of how it is served.
+// The settings in a model's folder.
 struct FolderConfig {
   ModelConfig config;
   std::optional<CellManifest> cells;
@@ -37,55 +37,57 @@ struct FolderConfig {
   std::optional<PipelineConfig> pipeline;  // it has no version folders
   VersionPolicy versions;
   TextSettings texts;
-  // In a version's folder; of a model made of cells kAnyOnnxFile, of a function its own.
+  // In a version's folder; for a model made of cells kAnyOnnxFile, for a Python model its own file.
   std::string file{kModelFile};
 
-  // Of a config.pbtxt:
+  // From a config.pbtxt:
   DeclaredPorts ports;  // inputs and outputs, as clients see them
   RequestRules rules;
-  std::vector<InferRequest> warm_up;  // to be run once a version is ready; id: the sample's name
-  std::vector<std::string> ignored;   // what in it has no effect here
+  std::vector<InferRequest> warm_up;  // run once a version is ready; id: the sample's name
+  std::vector<std::string> ignored;   // its parts that have no effect here
 };
 
-// Reads model.yaml or, where there is none, config.pbtxt; all defaults where there is neither.
-// `config_name`: not empty: configs/<config_name>.pbtxt comes before both, where it is there.
+// Reads model.yaml or, if there is none, config.pbtxt; all defaults without either. `config_name`:
+// if not empty, configs/<config_name>.pbtxt takes precedence over both if it exists.
 StatusOr<FolderConfig> ReadModelFolder(const std::filesystem::path& folder,
                                        const std::string& config_name = "");
-// Reads one of the two, of the model in `folder`.
+// Reads one of the two, for the model in `folder`.
 StatusOr<FolderConfig> ReadConfigFile(const std::filesystem::path& file,
                                       const std::filesystem::path& folder);
 // Whether a model's folder has one of the two.
 bool HasSettings(const std::filesystem::path& folder);
 
-// InvalidArgument where the model has no input or output that its folder names, or of another type.
+// InvalidArgument if the folder's settings name an input or output that the model does not have, or
+// give it another type.
 Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
 
-// Where `file` is in a version's folder. If that has no model.onnx but encoder_model.onnx and
+// The path of `file` in a version's folder. If there is no model.onnx but encoder_model.onnx and
 // decoder_model.onnx or decoder_model_merged.onnx, as exporters write a model with an encoder, the
-// decoder stands for it. Both may lie in its folder `onnx`, where an only file stands for
+// decoder is used. These may also be in its folder `onnx`, where a single file counts as
 // model.onnx.
 std::filesystem::path ModelFile(const std::filesystem::path& version, std::string_view file);
-// Whether a version's folder has `file` (kAnyOnnxFile: any), or what stands for it.
+// Whether a version's folder has `file` (kAnyOnnxFile: any), or a file that counts as it.
 bool HasModel(const std::filesystem::path& version, std::string_view file);
-// "; DIR has a.onnx, b.onnx", or nothing where it has no such files; for errors.
+// "; DIR has a.onnx, b.onnx", or empty if there are no such files; for errors.
 std::string OnnxFilesIn(const std::filesystem::path& folder);
-// The versions in a model's folder that have `file`, "9" before "10".
+// The versions in a model's folder that have `file`; "9" sorts before "10".
 std::vector<std::string> VersionsIn(const std::filesystem::path& folder, std::string_view file);
-// All folders with a number for a name.
+// All folders whose name is a number.
 std::vector<std::string> VersionFolders(const std::filesystem::path& folder);
-// The version of a model that lies in its folder without one.
+// The version number of a model without version folders.
 inline constexpr const char* kOnlyVersion = "1";
-// Where a version of the model in `folder` lies: in a folder of its own, else in `folder` itself.
+// The folder of a version of the model in `folder`: its own folder, or `folder` itself if there are
+// none.
 std::filesystem::path VersionFolder(const std::filesystem::path& folder, const std::string& version,
                                     std::string_view file);
-// Whether it is a model's folder: it has settings, versions, or the file of a model without them.
+// Whether it is a model's folder: it has settings, versions, or a model file without versions.
 bool IsModelFolder(const std::filesystem::path& folder);
 
-// What a model is called whose ONNX file lies in `folder`: as its own folder, which is not `onnx`
-// nor a version's. Of a snapshot in the hub's cache, as the repository. Empty: it has no name.
+// The name of the model whose ONNX file is in `folder`: that of its own folder, skipping `onnx` and
+// version folders. For a snapshot in the hub's cache, that of the repository. Empty: no name.
 std::string NameOfModelIn(const std::filesystem::path& folder);
-// Of a repository in the hub's cache (models--OWNER--NAME), the folder of the snapshot that its
-// main branch names, or of the only one; else `folder` itself.
+// For a repository in the hub's cache (models--OWNER--NAME): the folder of the snapshot of its main
+// branch, or of the only snapshot. Otherwise `folder` itself.
 std::filesystem::path HubSnapshot(const std::filesystem::path& folder);
 
 }  // namespace chairlift

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxNameBytes = 256;
 constexpr const char* kPipelineVersion = kOnlyVersion;  // it has no version folders
-// Names that one which is not known is compared with: a client waits, and others behind it.
+// Limit on the names that an unknown name is compared with, because clients wait meanwhile.
 constexpr size_t kMaxCompared = 64;
 
 // Names come from clients and become folder names.
@@ -50,7 +50,8 @@ Status CheckVersion(const std::string& version) {
   return InvalidArgument("'{}' cannot be a version: versions are numbers (\"1\", \"12\")", version);
 }
 
-// The models that must be there before it, as steps: a pipeline's, or those that a function calls.
+// The models that must exist before it, as steps: those of a pipeline, or those that a Python model
+// calls.
 std::optional<PipelineConfig> CalledBy(const std::optional<PipelineConfig>& pipeline,
                                        const std::optional<FunctionConfig>& function) {
   if (pipeline || !function || function->calls.empty()) return pipeline;
@@ -59,7 +60,7 @@ std::optional<PipelineConfig> CalledBy(const std::optional<PipelineConfig>& pipe
   return called;
 }
 
-// What the model.yaml of the model's file says of texts.
+// The text settings in the model.yaml for the model's file.
 TextSettings TextSettingsBeside(const fs::path& path) {
   for (const fs::path& folder : FoldersOfModel(path.parent_path())) {
     if (!HasSettings(folder)) continue;
@@ -69,8 +70,7 @@ TextSettings TextSettingsBeside(const fs::path& path) {
   return {};
 }
 
-// Has a warm-up request be a sequence of its own. The engine fills its controls, whatever it
-// brings.
+// Makes a warm-up request a sequence. The engine fills in the controls, whatever it contains.
 void MakeSequence(const RequestRules& rules, InferRequest& request) {
   for (const SequenceControl& control : rules.controls) {
     std::erase_if(request.inputs,
@@ -80,7 +80,7 @@ void MakeSequence(const RequestRules& rules, InferRequest& request) {
   request.sequence_start = request.sequence_end = true;
 }
 
-// "found: v1, v2", of the folders in it.
+// "found: v1, v2", from the folders in it.
 std::string WhatIsIn(const fs::path& folder) {
   constexpr size_t kMost = 5;
   std::vector<std::string> names;
@@ -220,7 +220,7 @@ void Repository::ServeTextsLocked(const std::string& name, const ModelSource& so
 Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& source,
                                    const TextSettings& settings,
                                    const std::function<bool()>& interrupted) {
-  std::string served;  // of the models of texts, the one that clients ask
+  std::string served;  // the text model that clients use
   const auto load = [&]() -> Status {
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::shared_ptr<Model> model, Find(name, ""));
     const Status none = NotFound("there is no tokenizer.json beside its file");
@@ -243,7 +243,7 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
       given.config.interrupted = interrupted;
       Status loaded =
           LoadLocked(own, {.path = function.file, .function = function}, given, kPipelineVersion);
-      // That no Python is found is no reason to pass over the tokenizer without a word.
+      // A missing Python must be reported, not treated like a missing tokenizer.
       return absl::IsNotFound(loaded) ? Unavailable("{}", Message(loaded)) : loaded;
     };
     if (program.Generation()) {
@@ -271,7 +271,7 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
   Status loaded = CatchOutOfMemory(load);
   // Freed outside the lock.
   const auto replaced = RemoveTexts(name, loaded.ok() ? served : "");
-  // What each gives, and what is not given where another is served.
+  // The purpose of each kind, and what is missing if another one is served.
   struct Kind {
     std::string name;
     const char *gives, *lacks;
@@ -577,7 +577,7 @@ std::vector<ModelIndexEntry> Repository::Index() const {
       }
     }
   }
-  // What lies in the folders and was never loaded.
+  // Models in the folders that were never loaded.
   for (const fs::path& folder : folders) {
     std::error_code error;
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {

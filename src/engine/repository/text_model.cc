@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kTokenizerFile = "tokenizer.json";
-// Of tokenizers and detokenizers. A batch of texts is short, so that nobody waits long behind it:
-// two texts of 128 KiB, a pair, take half a second.
+// For tokenizers and detokenizers. Batches of text are small, so that requests do not wait long
+// behind them: two texts of 128 KiB, a pair, take half a second.
 constexpr int64_t kTokenizerBatchBytes = 260 << 10;
 constexpr int64_t kDetokenizerBatchBytes = 1 << 20;
 // A prompt of 2²⁰ token ids; an answer with the names of 2²⁰ tokens.
@@ -39,7 +39,7 @@ constexpr int64_t kMostClasses = 4096;
 constexpr size_t kMostLabelBytes = 256;
 constexpr const char* kTokenInputs[] = {"input_ids", "attention_mask", "token_type_ids"};
 
-// Null where there is no such file.
+// Null if there is no such file.
 StatusOr<Json> ReadJson(const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return Json();
@@ -61,7 +61,7 @@ struct PoolingMode {
   // In model.yaml and as `pooling_mode`; as `pooling_mode_…`.
   std::string_view name, flag;
 };
-// In the order in which sentence-transformers joins the vectors of several.
+// In the order in which sentence-transformers concatenates several vectors.
 constexpr PoolingMode kPoolingModes[] = {
     {Pooling::kCls, "cls", "cls_token"},
     {Pooling::kMax, "max", "max_tokens"},
@@ -84,21 +84,21 @@ std::string PoolingNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// What sentence-transformers wrote of how texts become vectors.
+// How texts become vectors, according to the files of sentence-transformers.
 struct SentenceFiles {
   bool any = false;  // there is a modules.json
   bool normalize = false;
-  std::vector<Pooling> pooling;  // empty: no file says it
+  std::vector<Pooling> pooling;  // empty: no file sets it
   bool include_prompt = true;    // a prompt's tokens are pooled like the others
   fs::path transformer;          // folder of its sentence_bert_config.json
-  int64_t max_tokens = 0;        // 0: no file says it
+  int64_t max_tokens = 0;        // 0: no file sets it
   bool lower = false;
   std::map<std::string, std::string> prompts;
-  std::string prompt;                // of texts that come without the name of one
+  std::string prompt;                // for texts without a prompt name
   std::vector<std::string> ignored;  // fields without effect
 };
 
-// Whether a field says nothing: null, false, or empty.
+// Whether a field is null, false or empty.
 bool IsUnset(const Json& value) {
   return value.is_null() || value == false || (!value.is_primitive() && value.empty()) ||
          (value.is_string() && value.get_ref<const std::string&>().empty());
@@ -145,7 +145,7 @@ Status ReadPoolingFile(const fs::path& file, SentenceFiles& files) {
                          PoolingNames());
 }
 
-// Of modules.json: Transformer, Pooling, Normalize, in this order.
+// From modules.json: Transformer, Pooling, Normalize, in this order.
 Status ReadModules(const fs::path& folder, fs::path& pooling, SentenceFiles& files) {
   const fs::path file = folder / "modules.json";
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json modules, ReadJson(file));
@@ -183,7 +183,7 @@ Status ReadModules(const fs::path& folder, fs::path& pooling, SentenceFiles& fil
   return absl::OkStatus();
 }
 
-// sentence_bert_config.json, or as it is called after other kinds of models.
+// sentence_bert_config.json, or the file with the name for other kinds of models.
 Status ReadTransformerFile(SentenceFiles& files) {
   for (const char* kind :
        {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
@@ -273,7 +273,7 @@ StatusOr<SentenceFiles> ReadSentenceFiles(const fs::path& folder) {
   return files;
 }
 
-// How many classes the files say that the model has; 0: unknown.
+// The number of the model's classes according to the files; 0: unknown.
 int64_t ClassesOf(const Json& config) {
   if (!config.is_object()) return 0;
   const auto labels = config.find("id2label");
@@ -291,7 +291,7 @@ class Outputs {
     const SymbolicSpec* const found = Find([&](const SymbolicSpec& s) { return s.name == name; });
     return found != nullptr && IsFloat(*found, rank) ? found : nullptr;
   }
-  // Vectors of tokens: of the usual name, or the only ones there are.
+  // The token vectors: the output with the usual name, or the only candidate.
   const SymbolicSpec* Tokens() const {
     for (const char* name : {"last_hidden_state", "token_embeddings"}) {
       if (const SymbolicSpec* const found = Named(name, 3)) return found;
@@ -323,7 +323,7 @@ class Outputs {
   const Signature& signature_;
 };
 
-// The output of scores, where the model gives one for each pair.
+// The output of scores, if the model outputs one for each pair.
 StatusOr<const SymbolicSpec*> FindScores(const Outputs& outputs, const fs::path& folder) {
   const SymbolicSpec* const logits = outputs.Named("logits", 2);
   if (logits == nullptr) return nullptr;
@@ -341,7 +341,7 @@ StatusOr<const SymbolicSpec*> FindScores(const Outputs& outputs, const fs::path&
   return classes == 1 ? logits : nullptr;
 }
 
-// The label of each class, by `id2label`; without one, as transformers names them.
+// The label of each class from `id2label`; without one, the names that transformers uses.
 StatusOr<std::vector<std::string>> LabelsOf(const Json& config, int64_t classes) {
   std::vector<std::string> labels;
   for (int64_t i = 0; i < classes; ++i) labels.push_back(fmt::format("LABEL_{}", i));
@@ -361,7 +361,7 @@ StatusOr<std::vector<std::string>> LabelsOf(const Json& config, int64_t classes)
       classes - 1, kMostLabelBytes);
 }
 
-// Scores of classes, where the model gives nothing but these: 'logits' [batch, 2 or more].
+// Class scores, if the model has no other outputs: 'logits' [batch, 2 or more].
 StatusOr<std::optional<ClassesConfig>> FindClasses(const Outputs& outputs, const fs::path& folder) {
   const SymbolicSpec* const logits = outputs.Named("logits", 2);
   if (logits == nullptr || outputs.Tokens() != nullptr ||
@@ -424,7 +424,7 @@ StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettin
   return embedding;
 }
 
-// Where the tokenizer of a model's file is.
+// The folder of the tokenizer for a model's file.
 std::optional<fs::path> TokenizerFolder(const fs::path& path) {
   std::error_code error;
   const fs::path file = FileOfModel(path.parent_path(), kTokenizerFile);
@@ -432,12 +432,12 @@ std::optional<fs::path> TokenizerFolder(const fs::path& path) {
   return file.parent_path();
 }
 
-// Processes of one tokenizer, where it is what requests wait for.
+// Processes of one tokenizer, if requests wait for it.
 int MostTokenizers() {
   return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U));
 }
 
-// Of the interpreter; chats need those of their template.
+// For the interpreter; chats need the packages for their template.
 std::vector<std::string> PackagesOf(const fs::path& folder, bool chats) {
   std::vector<std::string> packages = {"numpy", "tokenizers"};
   std::error_code error;
@@ -449,8 +449,8 @@ std::vector<std::string> PackagesOf(const fs::path& folder, bool chats) {
   return packages;
 }
 
-// What _tokenizer.py is made with. `types`: of the inputs that it is to give, by name. `tokens`:
-// that a text may have; 0: any number.
+// The arguments of _tokenizer.py. `types`: of its outputs, by name. `tokens`: maximum per text; 0:
+// no limit.
 FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool pairs, bool chats,
                                  int64_t tokens, const SentenceFiles& files,
                                  const fs::path& worker_folder) {

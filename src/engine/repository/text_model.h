@@ -1,5 +1,5 @@
-// Models that take texts: what a tokenizer.json and the files beside it say of how an encoder's
-// outputs become a vector for each text, or a score for each pair, and a decoder's a text
+// Models with text inputs: what a tokenizer.json and the files beside it say about how an encoder's
+// outputs become one vector per text or one score per pair, and a decoder's outputs a text
 // (docs/guides/embeddings.md).
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_TEXT_MODEL_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_TEXT_MODEL_H_
@@ -17,7 +17,7 @@
 
 namespace chairlift {
 
-// Of a model.yaml, where the files beside the tokenizer do not say it.
+// From a model.yaml, for what the files beside the tokenizer do not set.
 struct TextSettings {
   std::optional<Pooling> pooling = {};
   std::optional<bool> normalize = {};
@@ -25,17 +25,17 @@ struct TextSettings {
 StatusOr<TextSettings> ReadTextSettings(const YamlValue& settings);
 std::vector<std::string> TextSettingNames();
 
-// Two more models beside the encoder `name`: the tokenizer, and the pipeline of both.
+// Two more models for the encoder `name`: the tokenizer, and the pipeline of both.
 struct TextModel {
-  bool pairs = false;    // a score for each pair of texts, in place of a vector for each text
-  bool classes = false;  // in its place, scores of classes for each text or pair
+  bool pairs = false;    // one score per pair of texts, instead of one vector per text
+  bool classes = false;  // class scores for each text or pair instead
   FunctionConfig tokenizer;
   PipelineConfig pipeline;
-  // What the files say that has no effect, as "file: field".
+  // Settings in the files without effect, as "file: field".
   std::vector<std::string> ignored = {};
 };
 
-// Three more beside a model that generates: both ends, and what goes from one to the other.
+// Three more for a model that generates: tokenizer, detokenizer, and the model that connects them.
 struct CompletionModel {
   FunctionConfig tokenizer, detokenizer;
   CompletionConfig completion;
@@ -49,16 +49,16 @@ std::string RerankName(const std::string& name);
 std::string PredictName(const std::string& name);
 std::string CompleteName(const std::string& name);
 
-// Nothing where the encoder's file, `path`, has no tokenizer.json beside it or, in a version's
-// folder, above. `worker_folder` is where _tokenizer.py and _detokenizer.py lie. InvalidArgument
-// says what is not known, or not possible, and what would be right.
+// Nothing if the encoder's file, `path`, has no tokenizer.json beside it or, for a version's
+// folder, above it. `worker_folder` contains _tokenizer.py and _detokenizer.py. InvalidArgument
+// says what is unknown or impossible, and what would be correct.
 StatusOr<std::optional<TextModel>> FindTextModel(const std::string& name,
                                                  const std::filesystem::path& path,
                                                  const TextSettings& settings,
                                                  const Signature& encoder,
                                                  const std::filesystem::path& worker_folder);
 
-// The same of a model that generates. What it takes besides tokens is not looked at.
+// The same for a model that generates. Its inputs other than tokens are not checked.
 StatusOr<std::optional<CompletionModel>> FindCompletionModel(
     const std::string& name, const std::filesystem::path& path, const Signature& model,
     const std::filesystem::path& worker_folder);

@@ -28,9 +28,9 @@ using Json = nlohmann::json;
 
 constexpr int kMaxNesting = 32;
 constexpr int kMaxWarmUpCount = 1000;
-constexpr int64_t kResponseCacheBytes = int64_t{64} << 20;  // where the file only enables it
+constexpr int64_t kResponseCacheBytes = int64_t{64} << 20;  // if the file only enables it
 
-// What the parser says first.
+// The parser's first error.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
@@ -58,8 +58,8 @@ StatusOr<triton::ModelConfig> ParseText(const std::string& text) {
   return errors.error().ok() ? InvalidArgument("it is not a model configuration") : errors.error();
 }
 
-// The schema has lists of entries where JSON has objects; `message` says where. Others, and what is
-// not in the schema, stay as they are.
+// The schema has lists of entries where JSON has objects; `message` is the schema. Other fields,
+// and unknown ones, are unchanged.
 void ListEntries(const google::protobuf::Descriptor& message, Json& json) {
   if (!json.is_object()) return;
   for (int i = 0; i < message.field_count(); ++i) {
@@ -87,8 +87,8 @@ void ListEntries(const google::protobuf::Descriptor& message, Json& json) {
   }
 }
 
-// What protobuf's JSON has in other forms than Triton's: lists of entries are objects, numbers of
-// 64 bits are numbers.
+// Converts protobuf's JSON to Triton's forms: lists of entries become objects, 64-bit numbers
+// become numbers.
 void ShowAsTriton(const google::protobuf::Descriptor& message, Json& json) {
   for (int i = 0; i < message.field_count(); ++i) {
     const google::protobuf::FieldDescriptor& field = *message.field(i);
@@ -206,7 +206,7 @@ void SetBatching(const triton::ModelConfig& from, ModelConfig& to, RequestRules&
                      .own_timeout = queue.allow_timeout_override(),
                      .default_us = to.default_timeout_us};
   }
-  if (queue.max_queue_size() > 0) {  // 0: as many as there is memory for; ours is always bounded
+  if (queue.max_queue_size() > 0) {  // 0: Triton has no bound; here there always is one
     to.max_queue_size = static_cast<int>(std::min<uint32_t>(queue.max_queue_size(), 1 << 30));
   }
 }
@@ -258,12 +258,13 @@ Status CheckEnsemblePorts(const DeclaredPorts& ports) {
       "set them in the configuration of a step's model");
 }
 
-// `parameters` may set what a model.yaml may, by the same names; others are reported as ignored.
+// `parameters` may contain settings of a model.yaml, with the same names; others are reported as
+// ignored.
 Status SetParameters(const triton::ModelConfig& from, ModelConfig& to,
                      std::vector<std::string>& ignored) {
   for (const triton::ModelConfig::ParameterEntry& parameter : from.parameters()) {
     const std::string& value = parameter.value().string_value();
-    if (value.empty()) continue;  // as GET /config gives those that are not set
+    if (value.empty()) continue;  // unset ones, as returned by GET /config
     const StatusOr<bool> set = ApplySetting(parameter.key(), value, to);
     if (!set.ok()) return Annotate(set.status(), "parameters");
     if (!*set) ignored.push_back(fmt::format("parameters '{}'", parameter.key()));
@@ -271,7 +272,7 @@ Status SetParameters(const triton::ModelConfig& from, ModelConfig& to,
   return absl::OkStatus();
 }
 
-// Numbers in [0, 1), 0 or 1 where the type has no fractions: valid as ids of any vocabulary.
+// Numbers in [0, 1), or 0 or 1 for types without fractions: valid ids in every vocabulary.
 void FillRandom(Tensor& tensor) {
   std::mt19937 random(1);
   (void)DispatchTypes<float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
@@ -297,7 +298,7 @@ StatusOr<Tensor> WarmUpTensor(const triton::ModelWarmup::Input& from, uint32_t b
   return tensor;
 }
 
-// `batched`: the model's max_batch_size is above 0, so that `dims` leave the batch out.
+// `batched`: the model's max_batch_size is positive, so `dims` do not include the batch.
 StatusOr<InferRequest> WarmUpRequest(const triton::ModelWarmup& from, bool batched,
                                      const fs::path& folder, int64_t& bytes_left) {
   InferRequest request;
@@ -315,7 +316,7 @@ StatusOr<InferRequest> WarmUpRequest(const triton::ModelWarmup& from, bool batch
 }
 
 StatusOr<FolderConfig> ReadConfig(const triton::ModelConfig& from, const fs::path& folder) {
-  // First: a model of another backend has fields that are refused.
+  // First, because a model of another backend has fields that are refused.
   CHAIRLIFT_RETURN_IF_ERROR(CheckBackend(from));
   const std::string expected = folder.filename().string();
   if (!from.name().empty() && from.name() != expected) {
@@ -343,7 +344,7 @@ StatusOr<FolderConfig> ReadConfig(const triton::ModelConfig& from, const fs::pat
     CHAIRLIFT_RETURN_IF_ERROR(CheckEnsemblePorts(read.ports));
     CHAIRLIFT_ASSIGN_OR_RETURN(read.pipeline, ReadEnsemble(from));
     read.pipeline->ports = read.ports;
-    read.config.max_batch_size = 0;  // the steps' own
+    read.config.max_batch_size = 0;  // the steps have their own
   }
   int64_t warm_up_bytes = kMaxTensorsBytes;
   for (const triton::ModelWarmup& sample : from.model_warmup()) {

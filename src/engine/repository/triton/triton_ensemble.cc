@@ -37,7 +37,7 @@ StatusOr<StepConfig> ReadStep(const triton::ModelEnsembling::Step& from, int num
   return step;
 }
 
-// The steps that the wanted tensors need, in an order in which they can run.
+// The steps that the requested tensors need, in an order in which they can run.
 class StepOrder {
  public:
   explicit StepOrder(const std::vector<StepConfig>& steps) : steps_(steps), states_(steps.size()) {}
@@ -52,7 +52,7 @@ class StepOrder {
     }
     return absl::OkStatus();
   }
-  // Steps are few, so that this may call itself.
+  // Recursion is fine because there are few steps.
   Status Need(const std::string& name) {
     if (brought_.contains(name)) return absl::OkStatus();
     const auto giver = givers_.find(name);

@@ -7,8 +7,8 @@
 
 namespace chairlift {
 
-// Its steps in an order in which each reads what those before it give; steps that no output needs
-// are left out. InvalidArgument names a tensor that nobody gives, or that two give.
+// Its steps in an order in which each reads results of earlier ones; unneeded steps are omitted.
+// InvalidArgument has a tensor that no step computes, or that two compute.
 StatusOr<PipelineConfig> ReadEnsemble(const triton::ModelConfig& from);
 
 }  // namespace chairlift

@@ -207,7 +207,7 @@ std::vector<const FieldDescriptor*> SetFields(const ProtoMessage& message) {
 
 bool IsDefault(const ProtoMessage& message);
 
-// Of a field that is set, and not repeated.
+// For a field that is set and not repeated.
 bool IsDefault(const ProtoMessage& message, const FieldDescriptor& field) {
   const Reflection& reflection = *message.GetReflection();
   switch (field.cpp_type()) {

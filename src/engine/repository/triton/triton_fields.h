@@ -1,5 +1,5 @@
-// What each field of Triton's model configuration does here: one table, which the parser obeys and
-// docs/reference/repositories.md shows.
+// The support of each field of Triton's model configuration: one table, used by the parser and
+// shown in docs/reference/repositories.md.
 #ifndef CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_FIELDS_H_
 #define CHAIRLIFT_ENGINE_REPOSITORY_TRITON_TRITON_FIELDS_H_
 
@@ -18,22 +18,23 @@ namespace chairlift {
 
 enum class FieldUse {
   kHonoured,
-  kRefused,  // it would change an answer, the wire, or who is answered: the load is refused
-  kIgnored,  // it changes none of these: the log names it once
+  kRefused,  // it would change an answer, the protocol, or which requests are answered: the load is
+             // refused
+  kIgnored,  // it has no such effect: logged once
 };
 
-// Of a field that is refused or ignored, all that is in it is too, and has no rule of its own.
+// The contents of a refused or ignored field are treated the same, and have no rules.
 struct FieldRule {
   std::string_view field;  // "ModelInput.format"
   FieldUse use;
-  std::string_view text;  // how it is honoured; why it is refused or ignored
+  std::string_view text;  // how it is supported, or why it is refused or ignored
 };
 
 std::span<const FieldRule> FieldRules();
 
-// Obeys the rules for all that is set in a ModelConfig to something other than its default. Returns
-// what is ignored, each field once, with the reason; Unimplemented names a field that is refused,
-// why, and what would work.
+// Applies the rules to everything in a ModelConfig that differs from its default. Returns the
+// ignored fields, each once, with the reason. Unimplemented has a refused field, the reason, and
+// what would work.
 StatusOr<std::vector<std::string>> ApplyFieldRules(const google::protobuf::Message& config);
 
 // The rules as a table in Markdown.

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxLabelBytes = size_t{16} << 20;  // of one file
+constexpr size_t kMaxLabelBytes = size_t{16} << 20;  // per file
 
 using Sizes = google::protobuf::RepeatedField<int64_t>;
 
@@ -64,7 +64,7 @@ using ComputedKind = ComputedInput::Kind;
 ComputedKind KindOf(triton::BatchInput::Kind kind) {
   switch (kind) {
     case triton::BatchInput::BATCH_ELEMENT_COUNT:
-    case triton::BatchInput::BATCH_ACCUMULATED_ELEMENT_COUNT:  // of one request, which is a batch
+    case triton::BatchInput::BATCH_ACCUMULATED_ELEMENT_COUNT:  // for one request, which is a batch
       return ComputedKind::kElements;
     case triton::BatchInput::BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO:
       return ComputedKind::kElementsFromZero;
@@ -290,7 +290,7 @@ Status ReadTensors(const triton::ModelConfig& from, const fs::path& folder, Fold
   DeclaredPorts& ports = read.ports;
   RequestRules& rules = read.rules;
   ports.batch = from.max_batch_size() > 0;
-  // A file that leaves inputs or outputs out leaves it to the model whether there is a batch.
+  // If a file omits inputs or outputs, the model determines whether there is a batch.
   if (ports.batch || (from.input_size() > 0 && from.output_size() > 0)) {
     rules.max_rows = from.max_batch_size();
   }
