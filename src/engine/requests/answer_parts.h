@@ -12,37 +12,37 @@
 
 namespace chairlift {
 
-// A part that is complete: entries of their own, or those of an answer that is being written
+// A completed part: separate entries, or a range of an answer that is still being written
 // elsewhere.
 struct ReadyPart {
   AnswerPart part;
-  Tensor entries;  // [count, …], or the whole answer where it has axes
+  Tensor entries;  // [count, …], or the whole answer if it has axes
   AnswerAxes axes;
 
-  // [count, …]. Reads an answer where no node writes any more, so that others may go on.
+  // [count, …]. Reads only the part of an answer that no node writes any more.
   Tensor Entries() const;
 };
 
 // Not thread-safe.
 class AnswerParts {
  public:
-  // By the model's outputs: whether anybody wants to hear of it.
+  // By the model's outputs: whether parts are requested.
   explicit AnswerParts(std::vector<bool> wanted) : wanted_(std::move(wanted)) {}
 
   bool wants(int output) const {
     return output >= 0 && output < static_cast<int>(wanted_.size()) && wanted_[output];
   }
-  // Entries of an answer are there. They are ready when all before them in their row are.
+  // Entries of an answer are complete. They become ready when all earlier ones in their row are.
   void Complete(const AnswerPart& part, const Tensor& answer, const AnswerAxes& axes);
-  // Ready at once: the caller keeps the order.
+  // Ready immediately: the caller keeps the order.
   void Emit(const AnswerPart& part, Tensor entries);
 
   std::vector<ReadyPart> Take() { return std::exchange(ready_, {}); }
 
  private:
   struct Row {
-    int64_t next = 0;                 // entries before it are ready
-    std::map<int64_t, int64_t> late;  // first → end, of those behind a gap
+    int64_t next = 0;                 // earlier entries are ready
+    std::map<int64_t, int64_t> late;  // first → end, of those after a gap
   };
 
   const std::vector<bool> wanted_;

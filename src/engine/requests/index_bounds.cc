@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-// visit(values) of a tensor of a type that indices are made from.
+// visit(values) for a tensor of a type that may be an index.
 template <typename Visit>
 Status VisitNumbers(const Tensor& tensor, Visit visit) {
   switch (tensor.dtype()) {
@@ -25,12 +25,12 @@ Status VisitNumbers(const Tensor& tensor, Visit visit) {
   }
 }
 
-// Whether output 0 has every element of input 0, perhaps of another type.
+// Whether output 0 has every element of input 0, possibly with another type.
 bool KeepsEveryElement(const OperatorDef& def) {
   return def.is_view || (def.domain.empty() && (def.name == "Cast" || def.name == "Transpose"));
 }
 
-// "[0,3]", of the element at that place in row-major order.
+// "[0,3]", the position of an element given its row-major index.
 std::string Position(const Shape& shape, int64_t place) {
   std::vector<int64_t> position(static_cast<size_t>(shape.rank()));
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
@@ -40,7 +40,7 @@ std::string Position(const Shape& shape, int64_t place) {
   return fmt::format("[{}]", fmt::join(position, ","));
 }
 
-// Whether elements of the input may belong to tokens that are left out: it has one for each token.
+// Whether elements of the input may belong to tokens that are left out: it has one per token.
 bool HasElementPerToken(const Signature& signature, const ValidatedRequest& request, size_t input) {
   return signature.sequences && signature.sequences->token_inputs[input] &&
          static_cast<size_t>(request.inputs[input].size()) == request.left_out.size();
@@ -64,7 +64,7 @@ Status CheckIndexBound(const Signature& signature, const IndexBound& bound,
   });
 }
 
-// Of the indices that a Gather takes, where its data has a known size; without the input's name.
+// For the indices of a Gather if its data has a known size; without the input's name.
 std::optional<IndexBound> BoundOf(const Graph& graph, const Node& gather) {
   const Value& data = graph.values[static_cast<size_t>(gather.inputs[0])];
   if (!data.shape.has_rank()) return std::nullopt;
@@ -81,7 +81,7 @@ std::optional<IndexBound> BoundOf(const Graph& graph, const Node& gather) {
 }  // namespace
 
 std::vector<IndexBound> FindIndexBounds(const Graph& graph) {
-  // By value: the input that has all its elements.
+  // By value: the input that contains all its elements.
   std::vector<const std::string*> inputs(graph.values.size());
   const auto at = [&](ValueId id) -> const std::string*& {
     return inputs[static_cast<size_t>(id)];

@@ -8,11 +8,11 @@ namespace chairlift {
 std::vector<InferPart> Grouped(std::span<const ReadyPart> parts,
                                std::span<const std::string> names) {
   std::vector<InferPart> grouped;
-  std::vector<int64_t> counts;  // of time steps
+  std::vector<int64_t> counts;  // number of time steps
   for (const ReadyPart& ready : parts) {
     const AnswerPart& part = ready.part;
     const std::string& own = names[static_cast<size_t>(part.output)];
-    // Beside the step's other outputs, but never before what came earlier of its own.
+    // Together with the step's other outputs, but never before earlier parts of the same output.
     size_t place = grouped.size();
     for (size_t at = grouped.size(); at-- > 0;) {
       const InferPart& other = grouped[at];

@@ -1,4 +1,4 @@
-// Where a request's response goes.
+// The receiver of a request's response.
 #ifndef CHAIRLIFT_ENGINE_REQUESTS_REPLY_H_
 #define CHAIRLIFT_ENGINE_REQUESTS_REPLY_H_
 
@@ -16,21 +16,21 @@
 
 namespace chairlift {
 
-// The response to a client that keeps order: delivered after all before it.
+// The response to a client with ordered responses: delivered after all before it.
 struct ResponseSlot {
   InferCallback callback;
   std::optional<StatusOr<InferResponse>> answer;
 };
 
-// A request that has ended, and who gets its response.
+// An ended request and the receiver of its response.
 struct Ending {
   InferCallback callback;
-  std::shared_ptr<ResponseSlot> slot;  // where the client keeps order
+  std::shared_ptr<ResponseSlot> slot;  // for a client with ordered responses
   ClientId client = 0;
   StatusOr<InferResponse> value;
 };
 
-// The parts of an answer on their way to whoever wants them.
+// The parts of an answer on their way to the receiver.
 struct PartStream {
   std::vector<std::string> names;  // by output of the model
   PartsCallback on_parts;
@@ -38,24 +38,24 @@ struct PartStream {
   bool once = false;
   std::function<int64_t()> unread;
 
-  // ResponseSequencer's, under its lock.
+  // For ResponseSequencer, under its lock.
   std::vector<ReadyPart> ready;
-  bool delivering = false;       // some thread is at it
-  bool ended = false;            // the request has: later parts are dropped
-  std::optional<Ending> ending;  // to be delivered after the parts
+  bool delivering = false;       // a thread is delivering them
+  bool ended = false;            // the request has ended: later parts are dropped
+  std::optional<Ending> ending;  // delivered after the parts
 };
 
-// Parts as a callback takes them: outputs of the same time steps together, each output's in their
+// Parts in the form of the callback: outputs of the same time steps together, each output's in
 // order. `names`: by output of the model.
 std::vector<InferPart> Grouped(std::span<const ReadyPart> parts,
                                std::span<const std::string> names);
 
-// Of one request.
+// For one request.
 struct Reply {
   InferCallback callback;
   ClientId client = 0;
-  std::shared_ptr<ResponseSlot> slot;  // where the client keeps order; the sequencer's
-  std::shared_ptr<PartStream> parts;   // null: no parts are wanted
+  std::shared_ptr<ResponseSlot> slot;  // for a client with ordered responses; used by the sequencer
+  std::shared_ptr<PartStream> parts;   // null: no parts are requested
 };
 
 }  // namespace chairlift

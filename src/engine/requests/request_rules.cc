@@ -17,7 +17,7 @@
 namespace chairlift {
 namespace {
 
-constexpr int64_t kMaxClasses = int64_t{1} << 20;  // of one answer: each is a text
+constexpr int64_t kMaxClasses = int64_t{1} << 20;  // per answer: each is a string
 
 // The sequence's id as a number of type T.
 template <typename T>
@@ -59,7 +59,7 @@ StatusOr<Tensor> ValueOf(const SequenceControl& control, const InferRequest& req
   return IdOf(request.sequence, control.dtype);
 }
 
-// A tensor of `size` times the same number.
+// A tensor filled with one number.
 Tensor Filled(const Tensor& scalar, const Shape& shape) {
   Tensor filled = Tensor::Allocate(scalar.dtype(), shape);
   auto* to = static_cast<std::byte*>(filled.raw());
@@ -94,7 +94,7 @@ bool IsNumber(T score) {
   return true;
 }
 
-// Those that are no number come last, equal ones in the order of their classes.
+// NaN comes last; ties in the order of classes.
 template <typename T>
 void AppendLargest(const T* scores, int64_t size, int64_t count,
                    const std::vector<std::string>& labels, std::vector<std::string>& texts) {
@@ -104,7 +104,7 @@ void AppendLargest(const T* scores, int64_t size, int64_t count,
     if (!IsNumber(x) || x == y) return a < b;
     return x > y;
   };
-  // The best so far, the worst of them in front.
+  // A heap of the best so far, worst first.
   std::vector<int64_t> best(static_cast<size_t>(count));
   std::iota(best.begin(), best.end(), int64_t{0});
   std::make_heap(best.begin(), best.end(), better);

@@ -16,7 +16,7 @@ int64_t InputBytes(const InferRequest& request) {
 }
 
 int64_t HeldBytes(const Tensor& tensor) {
-  // A string, what the allocator rounds up to, and its end.
+  // A string, allocator rounding, and its terminator.
   constexpr int64_t kTextBytes = sizeof(std::string) + 32;
   const auto content = static_cast<int64_t>(ContentBytes(tensor));
   return content + (tensor.dtype() == DType::kBytes ? tensor.size() * kTextBytes : 0);
@@ -27,7 +27,7 @@ int64_t OpenPlaces(const SymbolicSpec& spec, const Shape& shape) {
   int64_t places = 1;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (same_rank && spec.shape[axis].known()) continue;
-    // Of inputs without elements too: a dimension of 0 hides no other.
+    // For inputs without elements too: a dimension of 0 must not hide another.
     if (__builtin_mul_overflow(places, std::max<int64_t>(shape[axis], 1), &places)) {
       return INT64_MAX;
     }

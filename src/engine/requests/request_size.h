@@ -1,4 +1,4 @@
-// How large a request is, before anything is read of it.
+// The size of a request, before its contents are read.
 #ifndef CHAIRLIFT_ENGINE_REQUESTS_REQUEST_SIZE_H_
 #define CHAIRLIFT_ENGINE_REQUESTS_REQUEST_SIZE_H_
 
@@ -9,19 +9,19 @@
 
 namespace chairlift {
 
-// Bytes that are read or hashed within a millisecond, with room to spare: up to 1 ns each.
+// Bytes that can be read or hashed within a millisecond with room to spare, at up to 1 ns each.
 inline constexpr int64_t kQuickBytes = 256 << 10;
 
 // Of its inputs.
 int64_t InputBytes(const InferRequest& request);
 
-// What a tensor of its own takes. Texts are strings, each of which takes more than its characters.
+// Memory of a tensor. Strings take more than their characters.
 int64_t HeldBytes(const Tensor& tensor);
 
-// The product of the dimensions that `spec` leaves open: for an input of sequences, lanes by time
-// steps. The shape need not fit. Dimensions of 0 count as 1; INT64_MAX where it overflows.
+// The product of the dimensions that `spec` leaves open: for an input of sequences, lanes times
+// time steps. The shape need not fit. Dimensions of 0 count as 1; INT64_MAX on overflow.
 int64_t OpenPlaces(const SymbolicSpec& spec, const Shape& shape);
-// The largest of its inputs that the model has.
+// The maximum over its inputs that the model has.
 int64_t OpenPlaces(const Signature& signature, const InferRequest& request);
 
 }  // namespace chairlift

@@ -14,12 +14,12 @@
 namespace chairlift {
 namespace {
 
-// What an entry takes besides its tensors, and a tensor besides what it holds and its name:
-// objects, their places in containers, and the room that the allocator rounds up to.
+// The overhead of an entry, and of a tensor apart from its contents and name: objects, container
+// entries, and allocator rounding.
 constexpr int64_t kEntryBytes = 512;
 constexpr int64_t kTensorBytes = 512;
 
-// All that it holds, in order: of texts each, else one piece.
+// All its contents in order: each string, or one piece for other types.
 std::vector<std::string_view> PiecesOf(const Tensor& tensor) {
   if (tensor.dtype() == DType::kBytes) {
     const std::span<const std::string_view> texts = TextsOf(tensor);
@@ -48,7 +48,7 @@ std::vector<NamedTensor> Copies(const std::vector<NamedTensor>& tensors) {
 
 ResponseCache::Key ResponseCache::KeyOf(const ValidatedRequest& request) {
   Key key{.inputs = request.inputs, .outputs = request.outputs, .digest = 0};
-  // Seeded differently in every process: nobody can choose inputs that share digests.
+  // The seed differs in every process: clients cannot choose inputs with equal digests.
   using Mixed = std::tuple<uint64_t, DType, std::vector<int64_t>, std::vector<std::string_view>>;
   key.digest = absl::Hash<std::vector<int>>()(key.outputs);
   for (const Tensor& input : key.inputs) {

@@ -71,7 +71,7 @@ void ResponseSequencer::DeliverOne(Ready::Answer&& answer) {
   while (left > 1 && !unanswered_.compare_exchange_weak(left, left - 1)) {
   }
   if (left > 1) return;
-  // Under the lock: whoever waits may destroy this once it is 0.
+  // Under the lock, because a waiting thread may destroy this once it is 0.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (--unanswered_ == 0) answered_.notify_all();
 }

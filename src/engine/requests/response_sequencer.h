@@ -18,12 +18,12 @@
 
 namespace chairlift {
 
-// Thread-safe. Its lock is for clients that keep order and for parts; other requests do not take
-// it. It is held for moments, never while a callback runs, and taken last: the other functions may
+// Thread-safe. Its lock is for clients with ordered responses and for parts; other requests do not
+// take it. It is held briefly, never while a callback runs, and taken last: the other functions may
 // be called under the caller's locks, Deliver() must not.
 class ResponseSequencer {
  public:
-  // What is ready for Deliver(). It must get there, or responses are lost.
+  // Results to pass to Deliver(). If they are not, responses are lost.
   class Ready {
    public:
     bool empty() const { return answers_.empty() && clients_.empty() && parts_.empty(); }
@@ -37,7 +37,7 @@ class ResponseSequencer {
       StatusOr<InferResponse> value;
     };
     std::vector<Answer> answers_;
-    std::vector<ClientId> clients_;  // whose first responses are there
+    std::vector<ClientId> clients_;  // those whose first response has arrived
     std::vector<std::shared_ptr<PartStream>> parts_;
   };
 
@@ -46,21 +46,21 @@ class ResponseSequencer {
   // Parts of an answer are complete. Those of a request that has ended are dropped.
   void SendParts(const std::shared_ptr<PartStream>& stream, std::vector<ReadyPart> parts,
                  Ready& ready);
-  // The request has ended. Takes what it needs of the reply.
+  // The request has ended. Moves what it needs from the reply.
   void End(Reply& reply, StatusOr<InferResponse>&& value, Ready& ready);
 
-  // Runs the callbacks. Where another thread is delivering to the same client, or the same parts,
-  // that one goes on with these.
+  // Runs the callbacks. If another thread is delivering to the same client, or the same parts, that
+  // thread continues with these.
   void Deliver(Ready ready);
 
-  // Until all accepted requests have been answered and their callbacks have returned; false where
-  // that takes longer than `limit`.
+  // Waits until all accepted requests have been answered and their callbacks have returned; false
+  // after `limit`.
   bool WaitUntilAllAreAnswered(std::optional<Duration> limit);
 
  private:
   struct Client {
     std::deque<std::shared_ptr<ResponseSlot>> slots;  // in order of arrival
-    bool delivering = false;                          // some thread is at it
+    bool delivering = false;                          // a thread is delivering them
   };
 
   // Under the lock.
@@ -70,9 +70,9 @@ class ResponseSequencer {
   void DeliverParts(PartStream& stream);
 
   std::mutex mutex_;
-  // What PartStream and ResponseSlot say is guarded by mutex_, too.
+  // The contents of PartStream and ResponseSlot are guarded by mutex_, too.
   absl::flat_hash_map<ClientId, Client> clients_;  // guarded by mutex_
-  // Accepted requests whose callback has not returned; becomes 0 under mutex_.
+  // Accepted requests whose callback has not returned; reaches 0 only under mutex_.
   std::atomic<int> unanswered_{0};
   std::condition_variable answered_;  // unanswered_ became 0
 };

@@ -13,7 +13,7 @@ namespace {
 
 struct Strides {
   int64_t outer = 1;
-  size_t row = 0;  // bytes of a row, within one of `outer`
+  size_t row = 0;  // bytes per row, within one of `outer`
 };
 
 Strides StridesOf(const Shape& shape, int axis, DType dtype) {
@@ -21,7 +21,7 @@ Strides StridesOf(const Shape& shape, int axis, DType dtype) {
           .row = static_cast<size_t>(shape.NumElements(axis + 1, shape.rank())) * DTypeSize(dtype)};
 }
 
-// Writes `part` to rows [first, …) of `whole`.
+// Writes `part` to the rows of `whole` from `first` on.
 void PasteRows(const Tensor& part, int axis, int64_t first, Tensor& whole) {
   const Strides strides = StridesOf(part.shape(), axis, part.dtype());
   const size_t bytes = strides.row * static_cast<size_t>(part.shape()[axis]);
@@ -34,7 +34,7 @@ void PasteRows(const Tensor& part, int axis, int64_t first, Tensor& whole) {
   }
 }
 
-// Of one row, as ValidatedRequest::load() counts.
+// The load of one row, as in ValidatedRequest::load().
 int32_t LoadOf(const ValidatedRequest& request, int32_t row) {
   return request.tokens.empty() ? 1 : request.tokens[static_cast<size_t>(row)];
 }

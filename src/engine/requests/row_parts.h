@@ -1,4 +1,4 @@
-// A request in parts: ranges of its rows, where rows are apart, and their outputs as one answer.
+// A request in parts: ranges of its rows, if rows are independent, and their outputs as one answer.
 #ifndef CHAIRLIFT_ENGINE_REQUESTS_ROW_PARTS_H_
 #define CHAIRLIFT_ENGINE_REQUESTS_ROW_PARTS_H_
 
@@ -20,19 +20,18 @@ struct RowRange {
   int32_t rows = 0;
 };
 
-// Rows [first, first + rows) of a tensor along `axis`; they share its bytes where they lie
-// together.
+// Rows [first, first + rows) of a tensor along `axis`; they share its bytes if they are contiguous.
 Tensor CutRows(const Tensor& whole, int axis, int64_t first, int64_t rows);
 
-// Those rows of a request whose rows are apart.
+// These rows of a request whose rows are independent.
 ValidatedRequest RowsOf(const ValidatedRequest& whole, RowRange range);
 
 // Thread-safe.
 class RowParts {
  public:
-  // Of `whole`, a request of several rows that are apart: ranges of at most `max_load`
-  // (ValidatedRequest::load()) each, but of one row at least. `whole` must outlive this and stay as
-  // it is.
+  // For `whole`, a request of several independent rows: ranges of at most `max_load`
+  // (ValidatedRequest::load()), but at least one row each. `whole` must outlive this and stay
+  // unchanged.
   RowParts(const ValidatedRequest& whole, int32_t max_load);
   ~RowParts();
   RowParts(const RowParts&) = delete;
@@ -48,23 +47,23 @@ class RowParts {
     // Of all answers in parts, held by each until its RowParts is destroyed. Null: unlimited.
     std::shared_ptr<ByteBudget> all;
   };
-  // A part's answer. kInternal if the outputs are not those of its rows, kOutOfRange if the whole
-  // answer is beyond its own limit, kResourceExhausted if it is beyond what all answers have left,
-  // or there is no memory. The limits are those of the first call.
+  // Adds a part's answer. kInternal if the outputs do not fit its rows, kOutOfRange if the whole
+  // answer exceeds its own limit, kResourceExhausted if it exceeds the remaining budget of all
+  // answers, or if there is no memory. The limits are those of the first call.
   Status Put(int part, std::span<const NamedTensor> outputs, const Limits& limits);
-  // Once all parts are there.
+  // Call it when all parts have been added.
   std::vector<NamedTensor> Take() { return std::move(outputs_); }
 
  private:
   int OutputAxis(size_t output) const;
-  // Makes room for all rows of outputs like these of one part.
+  // Allocates all rows of outputs, from those of one part.
   Status MakeOutputs(RowRange part, std::span<const NamedTensor> outputs, const Limits& limits);
 
   const ValidatedRequest& whole_;
   std::vector<RowRange> ranges_;
   std::mutex mutex_;
-  std::vector<NamedTensor> outputs_;    // made under mutex_; parts write to rows of their own
-  std::shared_ptr<ByteBudget> budget_;  // that taken_ bytes are from
+  std::vector<NamedTensor> outputs_;    // made under mutex_; parts write to separate rows
+  std::shared_ptr<ByteBudget> budget_;  // the budget that taken_ bytes come from
   int64_t taken_ = 0;
 };
 

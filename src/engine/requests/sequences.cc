@@ -18,7 +18,7 @@ int IndexOf(const std::vector<SymbolicSpec>& specs, const std::string& name) {
   return at == specs.end() ? -1 : static_cast<int>(at - specs.begin());
 }
 
-// That the state may begin so, as it is or once for each row.
+// Checks that the state may start with this value, directly or repeated per row.
 Status CheckInitial(const SymbolicSpec& input, const Tensor& initial) {
   const SymbolicShape& shape = input.shape;
   const Shape& own = initial.shape();
@@ -83,7 +83,9 @@ void Sequences::Expire() {
   const TimePoint now = clock_.Now();
   const auto running =
       std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
-  if (config_.sequence_idle_us > running.count()) return;  // and now - idle may not be a time
+  if (config_.sequence_idle_us > running.count())
+    return;  // and now - idle may not be
+             // representable
   const TimePoint oldest = now - std::chrono::microseconds(config_.sequence_idle_us);
   while (!idle_.empty() && sequences_.at(idle_.front()).used < oldest) {
     sequences_.erase(idle_.front());
@@ -105,7 +107,7 @@ StatusOr<Shape> Sequences::ShapeOf(const State& state, const InferRequest& reque
       shape.Append(dim.value());
       continue;
     }
-    // As another input of the chunk has it; one stream where none says.
+    // As in another input of the chunk; one stream if none has it.
     std::optional<int64_t> size;
     for (const NamedTensor& input : request.inputs) {
       const int index = IndexOf(signature_.inputs, input.name);
@@ -119,7 +121,7 @@ StatusOr<Shape> Sequences::ShapeOf(const State& state, const InferRequest& reque
     }
     shape.Append(size.value_or(1));
   }
-  if (state.initial.present()) {  // it says what the others leave open
+  if (state.initial.present()) {  // it determines what the others leave open
     const int rows = shape.rank() - state.initial.shape().rank();
     for (int axis = rows; axis < shape.rank(); ++axis) {
       shape[axis] = state.initial.shape()[axis - rows];
@@ -331,7 +333,7 @@ void Sequences::Ended(const Running& chunk, StatusOr<InferResponse> answer) {
         return output.name == states_[i].output_name;
       });
       if (at == outputs.end()) continue;
-      // What the client gets it may write to.
+      // The client may write to what it gets.
       left[i] = chunk.asked[i] ? at->tensor.Clone() : std::move(at->tensor);
       if (!chunk.asked[i]) outputs.erase(at);
     }

@@ -62,7 +62,7 @@ void StatisticsRecorder::CacheMiss(Duration time) {
 ModelStatistics StatisticsRecorder::Read() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   ModelStatistics statistics = statistics_;
-  constexpr double kRounding = 1e-6;  // of sums of shares
+  constexpr double kRounding = 1e-6;  // for sums of shares
   statistics.execution_count = static_cast<uint64_t>(std::ceil(executions_ - kRounding));
   statistics.waiting = waiting_;
   statistics.running = running_;

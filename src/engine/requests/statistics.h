@@ -27,14 +27,13 @@ class StatisticsRecorder {
 
   StatisticsRecorder(std::string name, std::string version);
 
-  // One task ran, successfully or not: a batch of so many `rows` in each of its steps, and
-  // `padding` rows that nobody asked for. `share` of an execution of the model: less than 1 where a
-  // request takes several tasks.
+  // One task ran, successfully or not: a batch with these `rows` in its steps, and `padding` rows.
+  // `share` of an execution of the model: less than 1 if a request needs several tasks.
   void Executed(std::span<const int32_t> rows, int padding, Duration compute, double share);
   void Succeeded(int rows, const Times& times);
   // `reason`: "queue_full", "timeout", "cancelled", "invalid", "error", "shutdown".
   void Failed(const std::string& reason, Duration total);
-  // The response cache had the answer, and it was given in `time`; or it had none.
+  // The response cache had the answer, which took `time`; or it did not.
   void CacheHit(Duration time);
   void CacheMiss(Duration time);
   void SetWaiting(int requests) { waiting_ = requests; }
@@ -50,7 +49,7 @@ class StatisticsRecorder {
   std::atomic<int> running_{0};
 };
 
-// The name under which statistics count why a request failed.
+// The name under which statistics count a failure.
 std::string FailureReason(const Status& status);
 
 }  // namespace chairlift

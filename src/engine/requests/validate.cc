@@ -14,12 +14,12 @@
 namespace chairlift {
 namespace {
 
-// What an error says after a name that is not one of a spec's.
+// The end of an error about a name that is not in the specs.
 std::string KnownSpecs(const std::string& name, const std::vector<SymbolicSpec>& specs) {
   return KnownNames(name, NamesOf(specs, &SymbolicSpec::name));
 }
 
-// −1 where absent.
+// −1 if absent.
 int SpecIndex(const std::vector<SymbolicSpec>& specs, const std::string& name) {
   for (size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].name == name) return static_cast<int>(i);
@@ -34,7 +34,7 @@ struct Binding {
   int input;
   int axis;
 };
-using Bindings = absl::InlinedVector<Binding, 8>;  // few: models have one to four symbols
+using Bindings = absl::InlinedVector<Binding, 8>;  // models have one to four symbols
 
 Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, Bindings& symbols) {
   const SymbolicSpec& spec = signature.inputs[index];
@@ -73,7 +73,7 @@ Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, 
   return absl::OkStatus();
 }
 
-// The rows of every input, or nothing where they differ.
+// The rows of every input, or nothing if they differ.
 std::optional<int64_t> RowsOf(const std::vector<Tensor>& inputs) {
   const int64_t rows = inputs[0].shape()[0];
   for (const Tensor& input : inputs) {
@@ -82,7 +82,7 @@ std::optional<int64_t> RowsOf(const std::vector<Tensor>& inputs) {
   return rows;
 }
 
-// Counts the request's rows, and settles whether it can share a batch at all.
+// Counts the request's rows, and decides whether it can share a batch at all.
 Status FitRows(const Signature& signature, ValidatedRequest& validated) {
   int64_t most = 0;
   for (const Tensor& input : validated.inputs) most = std::max(most, input.shape()[0]);
@@ -116,7 +116,7 @@ StatusOr<std::vector<int>> WantedOutputs(const Signature& signature,
   return wanted;
 }
 
-// use(values) of the mask's elements; false where no mask has such.
+// use(values) with the mask's elements; false for types that a mask cannot have.
 template <typename Use>
 bool VisitMask(const Tensor& mask, Use use) {
   switch (mask.dtype()) {
@@ -137,8 +137,8 @@ bool VisitMask(const Tensor& mask, Use use) {
   }
 }
 
-// Leaves out the tokens that the mask does not count (`trailing`: those after the last one that it
-// counts), except in sequences where it counts none: there, every token sees every other.
+// Leaves out the tokens that the mask marks as invalid (`trailing`: those after the last valid
+// one). Sequences without a valid token are kept whole: there, every token attends to every other.
 template <typename T>
 void LeaveOut(std::span<const T> mask, bool trailing, ValidatedRequest& validated) {
   const auto length = static_cast<size_t>(validated.length);
@@ -159,7 +159,7 @@ void LeaveOut(std::span<const T> mask, bool trailing, ValidatedRequest& validate
   if (any) validated.left_out = std::move(left_out);
 }
 
-// The length of the request's sequences; nothing where no batch takes such.
+// The length of the request's sequences; nothing if no batch supports it.
 std::optional<int64_t> SharedLength(const SequenceSignature& sequences,
                                     const ValidatedRequest& validated) {
   std::optional<int64_t> length;
@@ -175,7 +175,7 @@ std::optional<int64_t> SharedLength(const SequenceSignature& sequences,
   return fits ? length : std::nullopt;
 }
 
-// Whether some token of every sequence counts: elsewhere, all are seen as if they did.
+// Whether every sequence has a valid token: in one without, all tokens are treated as valid.
 template <typename T>
 bool EveryRowCounts(std::span<const T> mask, int64_t length) {
   for (; !mask.empty(); mask = mask.subspan(static_cast<size_t>(length))) {
@@ -193,8 +193,8 @@ bool IsZerosAndOnes(const Tensor& marks) {
   });
 }
 
-// Which tokens are computed. False where nothing is proved of such a mask: where it has elements
-// other than 0 and 1, or where padding would count as much as its tokens.
+// Decides which tokens are computed. False if nothing is proved for such a mask: it has elements
+// other than 0 and 1, or padding would count as much as its tokens.
 bool FitMask(const SequenceSignature& sequences, ValidatedRequest& validated) {
   for (const int input : sequences.marks) {
     if (!IsZerosAndOnes(validated.inputs[static_cast<size_t>(input)])) return false;
@@ -236,7 +236,7 @@ void FitSequences(const SequenceSignature& sequences, ValidatedRequest& validate
   validated.num_tokens = std::accumulate(validated.tokens.begin(), validated.tokens.end(), 0);
 }
 
-// What a request that runs alone counts for, as its scheduler counts: tokens, or rows and a length.
+// The load of a request that runs alone, as its scheduler counts: tokens, or rows and a length.
 void CountAlone(const SequenceSignature& sequences, ValidatedRequest& validated) {
   int64_t tokens = 1, length = 1;
   for (size_t i = 0; i < validated.inputs.size(); ++i) {
