@@ -1,4 +1,4 @@
-// Listening, the io threads, and the order in which everything is taken down.
+// Listening, the io threads, and the order of shutdown.
 #include "server/server.h"
 
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ using http::Port;
 using http::ServerContext;
 using http::Session;
 
-// Connections over the limit that may be open at once, each for as long as its 503 takes.
+// Connections over the limit that may be open at the same time, each until its 503 has been sent.
 constexpr int kMostRefusing = 128;
 constexpr int kMetricsConnections = 64;
 
@@ -43,7 +43,7 @@ std::string_view WithoutBrackets(std::string_view address) {
   return inner.find(':') == std::string_view::npos ? address : inner;
 }
 
-// scheme://host[:port], and nothing behind it.
+// scheme://host[:port], with nothing after it.
 bool IsOrigin(std::string_view origin) {
   if (origin == "*" || origin == "null") return true;
   const size_t scheme = origin.find("://");
@@ -106,7 +106,7 @@ Status Validate(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-// The soft limit on open files up to the hard one, where so many connections need it.
+// Raises the soft limit on open files up to the hard one if that many connections need it.
 void AllowConnections(int connections) {
   constexpr rlim_t kOtherFiles = 256;
   rlimit files{};
@@ -117,7 +117,7 @@ void AllowConnections(int connections) {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Accepts on one port and deals the connections out to the loops.
+// Accepts on one port and distributes the connections over the loops.
 class Listener {
  public:
   Listener(std::shared_ptr<ServerContext> context, std::vector<IoLoop*> loops, Port port)
@@ -130,7 +130,7 @@ class Listener {
     });
   }
 
-  // `option`: what ServerOptions calls the port.
+  // `option`: the name of the port in ServerOptions.
   Status Bind(const std::string& address, int port, const char* option) {
     boost::system::error_code ec;
     const boost::asio::ip::address ip = boost::asio::ip::make_address(
@@ -159,8 +159,8 @@ class Listener {
 
   int bound_port() const { return bound_port_; }
 
-  // On loop 0 from here on. Where it fails (for want of file descriptors or memory), or its handler
-  // is lost, the next sweep accepts again.
+  // Runs on loop 0 from here on. If it fails (no file descriptors or memory), or its handler is
+  // lost, the next sweep accepts again.
   void Accept() {
     const auto alive = std::make_shared<char>();
     accepting_ = alive;
@@ -173,7 +173,7 @@ class Listener {
         });
   }
 
-  // Serves the connections that the system has taken already: they would be reset.
+  // Serves the connections that the system has already accepted: they would be reset otherwise.
   void ServeWaiting() {
     boost::system::error_code ec;
     if (!acceptor_.is_open() || acceptor_.non_blocking(true, ec)) return;
@@ -196,7 +196,7 @@ class Listener {
     const int before = context_->connections(port_).count();
     boost::system::error_code ec;
     const tcp::endpoint peer = socket.remote_endpoint(ec);
-    if (ec) return;  // gone already
+    if (ec) return;  // already gone
     const std::shared_ptr<protocol::Client> client =
         context_->service.clients().Find(peer.address());
     const bool full = before >= most;
@@ -224,7 +224,7 @@ class Listener {
   const std::vector<IoLoop*> loops_;
   const Port port_;
   tcp::acceptor acceptor_;
-  std::weak_ptr<char> accepting_;  // an accept that is under way
+  std::weak_ptr<char> accepting_;  // an accept in progress
   size_t next_ = 0;
   int bound_port_ = -1;
 };
@@ -310,7 +310,7 @@ class HttpServer final : public Server {
       for (const auto& session : loop->sessions()) session->Close();
     };
     OnEachLoop(close);
-    OnEachLoop(close);  // those accepted by loop 0 while another loop was being closed
+    OnEachLoop(close);  // those that loop 0 accepted while another loop was being closed
     context_->calls.AwaitZero();
     context_->codecs.Stop();
     for (const auto& loop : loops_) loop->Stop();

@@ -12,7 +12,7 @@
 namespace chairlift::http {
 namespace {
 
-// As JSON has it: on one line, whatever the client wrote.
+// As in JSON: on one line, whatever the client wrote.
 std::string Quoted(std::string_view text) {
   constexpr size_t kMost = 256;
   std::string quoted;

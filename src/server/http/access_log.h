@@ -1,4 +1,4 @@
-// One line of the log a request, at level debug.
+// One log line per request, at level debug.
 #ifndef CHAIRLIFT_SERVER_HTTP_ACCESS_LOG_H_
 #define CHAIRLIFT_SERVER_HTTP_ACCESS_LOG_H_
 
@@ -10,18 +10,18 @@
 
 namespace chairlift::http {
 
-// What is noted of a request until its answer is out.
+// Recorded for a request until its answer has been sent.
 struct Access {
   static bool Wanted();  // by the log's level
 
-  TimePoint begin;    // when its header had come
-  std::string model;  // empty: it names none
-  std::string id;     // likewise
+  TimePoint begin;    // when its header had arrived
+  std::string model;  // empty: none
+  std::string id;     // empty: none
   int status = 0;
-  size_t bytes = 0;  // of the answer, head and all
+  size_t bytes = 0;  // of the answer, including its head
 };
 
-// `end`: "" or why the answer is not whole.
+// `end`: "" or why the answer is incomplete.
 void LogAccess(const RequestHead& request, const Access& access, const std::string& client,
                const char* end);
 

@@ -1,5 +1,5 @@
-// Memory of request bodies: small ones from the allocator, large ones as mappings of their own,
-// which grow without a copy and go back to the system when they are freed.
+// Memory of request bodies: small ones from the allocator, large ones as separate mappings, which
+// grow without a copy and return to the system when they are freed.
 #include "server/http/body_buffer.h"
 
 #include <sys/mman.h>

@@ -17,7 +17,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr int64_t kMostScores = int64_t{1} << 20;  // of a request
+constexpr int64_t kMostScores = int64_t{1} << 20;  // per request
 constexpr std::string_view kClassifyFields[] = {
     "model", "inputs", "truncate", "truncation_direction", "top_k", "raw_scores"};
 

@@ -1,8 +1,8 @@
-// Requests and answers of text classification, as text-embeddings-inference has them:
+// Text classification requests and answers in the format of text-embeddings-inference:
 //
 //   POST /predict  {"inputs": "a text", "raw_scores": false}
 //                  {"inputs": [["a text"], ["a text", "and its pair"]]}
-//   [{"score": 0.9, "label": "POSITIVE"}, …], the most likely first; a list of these for a list
+//   [{"score": 0.9, "label": "POSITIVE"}, …], most likely first; a list of these for a list
 #ifndef CHAIRLIFT_SERVER_HTTP_CLASSIFY_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_CLASSIFY_CODEC_H_
 
@@ -14,7 +14,7 @@
 
 namespace chairlift::http {
 
-// As TextDecoder::Decode().
+// As in TextDecoder::Decode().
 Status DecodePredict(const simdjson::dom::object& root, const protocol::Service& service,
                      const ServerLimits& limits, DecodedTexts* decoded);
 Status EncodeClasses(const InferResponse& response, const TextFormat& format, std::string* json);

@@ -12,7 +12,7 @@ CodecPool::CodecPool(int threads, size_t max_waiting, const ServerLimits& limits
     : max_waiting_(max_waiting), limits_(limits) {
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
-  } catch (...) {  // no thread or no memory: those that there are must not outlive this
+  } catch (...) {  // no thread or no memory: the threads already started must not outlive this
     Stop();
     throw;
   }
@@ -56,7 +56,7 @@ void CodecPool::Loop() {
     } catch (const std::exception& error) {
       spdlog::error("a task of the server failed: {}", error.what());
     }
-    task = nullptr;  // before the next: what it holds may be waited for
+    task = nullptr;  // before the next task starts: destroying it may release what others wait for
     lock.lock();
   }
 }

@@ -1,4 +1,4 @@
-// Threads for work that grows with the request: reading large bodies, writing large answers,
+// Threads for work in proportion to the request: reading large bodies, writing large answers,
 // freeing both. The io threads keep answering meanwhile.
 #ifndef CHAIRLIFT_SERVER_HTTP_CODEC_POOL_H_
 #define CHAIRLIFT_SERVER_HTTP_CODEC_POOL_H_
@@ -21,7 +21,7 @@
 
 namespace chairlift::http {
 
-// What one thread reads requests with. Not thread-safe.
+// One thread's decoders. Not thread-safe.
 struct Decoders {
   explicit Decoders(const ServerLimits& limits)
       : infer(limits), generate(limits), texts(limits), completions(limits) {}
@@ -32,20 +32,19 @@ struct Decoders {
   CompletionDecoder completions;
 };
 
-// Thread-safe. Tasks begin in the order in which they were given. A task that throws ends; its
-// thread runs the next.
+// Thread-safe. Tasks start in order. A task that throws ends; its thread runs the next.
 class CodecPool {
  public:
   using Task = absl::AnyInvocable<void(Decoders&)>;
 
   CodecPool(int threads, size_t max_waiting, const ServerLimits& limits);
-  ~CodecPool();  // as Stop()
+  ~CodecPool();  // calls Stop()
   CodecPool(const CodecPool&) = delete;
   CodecPool& operator=(const CodecPool&) = delete;
 
-  // False, and the task is dropped, where max_waiting tasks wait already.
+  // Returns false and drops the task if max_waiting tasks already wait.
   [[nodiscard]] bool Run(Task task);
-  // Frees `thing` on a thread of the pool, or here where too many tasks wait.
+  // Frees `thing` on a thread of the pool, or here if too many tasks wait.
   template <typename Thing>
   void Free(Thing thing) noexcept {
     try {
@@ -55,7 +54,7 @@ class CodecPool {
     }
   }
 
-  // Runs the tasks that wait, then ends the threads. Not from one of them.
+  // Runs the waiting tasks, then ends the threads. Must not be called from one of them.
   void Stop();
 
  private:

@@ -27,7 +27,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// Inputs of the model that are not fields of the request's.
+// Inputs of the model that are not fields of the request.
 constexpr std::string_view kNotFields[] = {"text_input", "options", "exclude_input_in_output",
                                            "stream", "logit_bias_tokens"};
 
@@ -35,7 +35,7 @@ constexpr size_t kMostPrompts = 1024;
 constexpr size_t kMostBiases = 1024;
 constexpr size_t kShownKey = 16;  // bytes of a key in an error
 
-// Fields of OpenAI's, and of servers like it, that no answer depends on.
+// Fields of OpenAI's API, and of similar servers, that affect no answer.
 constexpr std::string_view kNeutral[] = {"metadata",
                                          "parallel_tool_calls",
                                          "priority",
@@ -47,7 +47,7 @@ constexpr std::string_view kNeutral[] = {"metadata",
                                          "store",
                                          "user"};
 
-// Fields that are read in another place than as inputs of the model.
+// Fields that are read elsewhere instead of as inputs of the model.
 constexpr std::string_view kOwn[] = {
     "model",   "stream",     "stream_options", "prompt",
     "best_of", "logit_bias", "suffix",         "num_return_sequences"};
@@ -57,7 +57,7 @@ constexpr std::string_view kOwnOfChats[] = {
     "functions",    "tool_choice",     "function_call",  "modalities", "max_completion_tokens",
     "top_logprobs", "response_format", "audio",          "prediction"};
 
-// Fields of other servers that say how an answer is made, and how it is made here.
+// Fields of other servers that select how an answer is made, with the only supported value.
 struct Fixed {
   std::string_view field;
   bool value;
@@ -74,7 +74,7 @@ bool IsIn(std::span<const std::string_view> fields, std::string_view key) {
   return std::find(fields.begin(), fields.end(), key) != fields.end();
 }
 
-// OpenAI's fields that would change the answer. Null is as if absent.
+// OpenAI's fields that would change the answer. Null counts as absent.
 Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) {
   std::string_view text;
   int64_t number = 0;
@@ -90,7 +90,7 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
   return absl::OkStatus();
 }
 
-// Whether it is one of kFixed. An error where it would be made in another way.
+// Whether it is one of kFixed. An error if it has another value.
 StatusOr<bool> IsFixed(std::string_view key, dom::element value) {
   for (const Fixed& fixed : kFixed) {
     if (fixed.field != key) continue;
@@ -101,7 +101,7 @@ StatusOr<bool> IsFixed(std::string_view key, dom::element value) {
   return false;
 }
 
-// {"50256": -100}: what is added to the logits of tokens.
+// {"50256": -100}: values added to the logits of tokens.
 Status ReadLogitBias(dom::element value, InferRequest* request) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object biases, Object(value, "logit_bias"));
   std::vector<int64_t> tokens;
@@ -166,7 +166,7 @@ StatusOr<TextInputs> ReadPrompts(dom::element value) {
   return prompts;
 }
 
-// OpenAI's fields of chats that would change the answer.
+// OpenAI's chat fields that would change the answer.
 Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
   dom::array list;
   std::string_view text;
@@ -196,8 +196,7 @@ Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
   return absl::OkStatus();
 }
 
-// The template of the model's files is applied, and the messages are checked, where its tokenizer
-// is.
+// The tokenizer's process applies the chat template and checks the messages.
 StatusOr<TextInputs> ReadMessages(dom::element value) {
   if (!value.is_array()) {
     return InvalidArgument("\"messages\" is {}; it must be a list of messages", Excerpt(value));
@@ -229,12 +228,12 @@ void AppendHead(const CompletionFormat& format, std::string* json) {
 struct Choice {
   int64_t index = 0;
   std::string_view text = {}, reason = {};
-  int64_t row = 0;     // of the log-probabilities
-  bool first = false;  // piece of a stream
-  bool last = false;   // likewise: there is no more text
+  int64_t row = 0;     // row of the log-probabilities
+  bool first = false;  // first piece of a stream
+  bool last = false;   // last piece of a stream: no more text follows
 };
 
-// A chat's message, or what a piece adds to it.
+// A chat message, or what a piece adds to it.
 void AppendMessage(const Choice& choice, bool stream, std::string* json) {
   json->append(stream ? "\"delta\":{" : "\"message\":{");
   if (choice.first || !stream) json->append("\"role\":\"assistant\"");
@@ -306,7 +305,7 @@ struct CompletionDecoder::Impl {
   Status ReadStreamOptions(dom::element value, CompletionFormat* format) const {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object options, Object(value, "stream_options"));
     for (const auto& [key, option] : options) {
-      // Padding against eavesdroppers, which changes no text.
+      // Padding against eavesdroppers, which does not change the text.
       if (option.is_null() || key == "include_obfuscation") continue;
       if (key != "include_usage") {
         static constexpr std::string_view kFields[] = {"include_usage", "include_obfuscation"};
@@ -318,7 +317,7 @@ struct CompletionDecoder::Impl {
     return absl::OkStatus();
   }
 
-  // The names of the model's inputs that are fields of the request's.
+  // The names of the model's inputs that are fields of the request.
   static std::vector<std::string_view> InputsOf(const ModelMetadata& model) {
     std::vector<std::string_view> names;
     for (const TensorSpec& input : model.inputs) {
@@ -349,7 +348,7 @@ struct CompletionDecoder::Impl {
     return absl::OkStatus();
   }
 
-  // Of a chat, "logprobs" is whether, and "top_logprobs" how many.
+  // For a chat, "logprobs" is a flag, and "top_logprobs" the number.
   static Status ReadChatLogprobs(const dom::object& root, InferRequest* request) {
     bool wanted = false;
     int32_t likely = 0;
@@ -380,7 +379,7 @@ struct CompletionDecoder::Impl {
     int64_t answers = 1;
     bool max_completion_tokens = false;
     for (const auto& [key, value] : root) {
-      if (value.is_null()) continue;  // as if it were absent
+      if (value.is_null()) continue;  // counts as absent
       if (key == "model") {
         CHAIRLIFT_ASSIGN_OR_RETURN(format.model, Name(value, key, limits));
       } else if (key == prompt_key) {
@@ -392,7 +391,8 @@ struct CompletionDecoder::Impl {
       } else if (key == "max_completion_tokens") {
         max_completion_tokens = true;
       } else if (key == "n") {
-        (void)ConvertInteger(value, &answers);  // refused as an input, where it is none
+        (void)ConvertInteger(value, &answers);  // if it is not an integer, it is refused as an
+                                                // input
       }
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(
@@ -406,7 +406,7 @@ struct CompletionDecoder::Impl {
         CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuiltOfChats(key, value));
         if (key == "logprobs" || key == "top_logprobs") continue;
       }
-      // The name that OpenAI's clients have for it now; it goes before the other.
+      // The current name in OpenAI's clients; it takes precedence over the other.
       if (key == "max_tokens" && max_completion_tokens) continue;
       if (key == "max_completion_tokens") key = "max_tokens";
       CHAIRLIFT_RETURN_IF_ERROR(CheckNotBuilt(key, value, answers));

@@ -1,8 +1,10 @@
-// Requests and answers of OpenAI's completions (docs/guides/language-models.md):
+// OpenAI's completion requests and answers (docs/guides/embeddings.md), for models that generate
+// text:
 //
-//   POST /v1/completions       {"model": "gpt2", "prompt": "Once", "max_tokens": 20, "stream":
-//   true, …} POST /v1/chat/completions  {"model": "llama", "messages": [{"role": "user", "content":
-//   "Hi"}], …}
+//   POST /v1/completions       {"model": "gpt2", "prompt": "Once", "max_tokens": 20,
+//                               "stream": true, …}
+//   POST /v1/chat/completions  {"model": "llama",
+//                               "messages": [{"role": "user", "content": "Hi"}], …}
 #ifndef CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_COMPLETION_CODEC_H_
 
@@ -22,9 +24,9 @@ inline bool Completes(Endpoint endpoint) {
   return endpoint == Endpoint::kCompletions || endpoint == Endpoint::kChatCompletions;
 }
 
-// What the answer to a request is made with.
+// The format of an answer.
 struct CompletionFormat {
-  std::string model;  // as the request named it, or the one there is
+  std::string model;  // as in the request, or the only one
   std::string id;
   int64_t created = 0;  // seconds since the epoch
   bool chat = false;
@@ -33,19 +35,19 @@ struct CompletionFormat {
 };
 
 struct DecodedCompletion {
-  InferRequest request;  // with its model
+  InferRequest request;  // including its model
   CompletionFormat format;
 };
 
-// Keeps its buffers from one request to the next; not thread-safe.
+// Keeps its buffers between requests; not thread-safe.
 class CompletionDecoder {
  public:
   explicit CompletionDecoder(const ServerLimits& limits);
   ~CompletionDecoder();
 
-  // `body` has kBodyPadding readable bytes past its end. kNotFound where there is no such model,
-  // or none for this; every other error is kInvalidArgument and names the field.
-  // `chat`: of messages, else of a prompt.
+  // `body` has kBodyPadding readable bytes past its end. kNotFound if there is no such model, or
+  // none for this; every other error is kInvalidArgument and has the field's name. `chat`: the
+  // request has messages, otherwise a prompt.
   StatusOr<DecodedCompletion> Decode(std::string_view body, bool chat,
                                      const protocol::Service& service);
 
@@ -54,14 +56,14 @@ class CompletionDecoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Each appends JSON. kInternal where the model's outputs are not what they should be.
+// Each appends JSON. kInternal if the model's outputs are not as expected.
 Status EncodeCompletion(const InferResponse& response, const CompletionFormat& format,
                         std::string* json);
 // A piece of one choice's text.
 Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& part,
                             std::string* json);
-// What ends a stream, between `separator`s: a chunk for each choice that says why it ended, the
-// usage where it is wanted, and [DONE].
+// The end of a stream, with `separator`s between: a chunk for each choice that says why it ended,
+// the usage if requested, and [DONE].
 Status EncodeCompletionEnd(const InferResponse& response, const CompletionFormat& format,
                            std::string_view separator, std::string* json);
 

@@ -13,11 +13,11 @@ namespace chairlift::http {
 // Immutable.
 class CorsPolicy {
  public:
-  // Sites as a browser's field `Origin` names them, or "*" for all; empty: none.
+  // Sites as in a browser's field `Origin`, or "*" for all; empty: none.
   explicit CorsPolicy(std::vector<std::string> origins) : origins_(std::move(origins)) {}
 
-  // The value of Access-Control-Allow-Origin; empty where `origin` may not read the answer. Valid
-  // as long as `origin`.
+  // The value of Access-Control-Allow-Origin; empty if `origin` may not read the answer. Valid as
+  // long as `origin`.
   std::string_view Allowed(std::string_view origin) const {
     if (origin.empty()) return {};
     const auto has = [this](std::string_view wanted) {

@@ -19,11 +19,11 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// The input of a model that continues texts: a row is a prompt (docs/guides/language-models.md).
+// The input of a model that generates text: each row is a prompt (docs/guides/embeddings.md).
 constexpr std::string_view kPrompts = "text_input";
 
-// Whether dimension 0 of an input counts rows. Beside a first input of one row, or of prompts, what
-// has any number of entries is a list of its own.
+// Whether dimension 0 of an input counts rows. If the first input has one row, or is prompts,
+// another input with any number of entries is a separate list.
 bool HasBatch(const TensorSpec& spec, const ModelMetadata& model) {
   if (spec.shape.empty()) return false;
   if (model.max_rows) return model.has_batch();
@@ -47,7 +47,7 @@ void AppendHead(const std::string& id, const std::string& model, const std::stri
   AppendJsonString(version, json);
 }
 
-// False where a value has no JSON.
+// False if a value cannot be written as JSON.
 bool AppendNested(const Tensor& tensor, std::string* json) {
   const Shape& shape = tensor.shape();
   if (shape.rank() == 0) return AppendData(tensor, json) < 0;
@@ -129,7 +129,7 @@ struct GenerateDecoder::Impl {
     if (key == "parameters") {
       CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
       for (const auto& [name, value] : parameters) {
-        InferRequest unused;  // the protocol's own come first
+        InferRequest unused;  // the protocol's own parameters come first
         const StatusOr<bool> own = protocol::SetParameter(name, ParameterFrom(value), &unused);
         if (!own.ok() || *own) continue;
         CHAIRLIFT_RETURN_IF_ERROR(ReadInput(name, value, json_bytes, model, decoded).status());
@@ -141,8 +141,8 @@ struct GenerateDecoder::Impl {
     return ReadParameter(key, field, model, request);
   }
 
-  // As Triton has it: a field that is no input is a parameter, which need not mean anything to the
-  // model. But one that looks like an input's name is taken for a mistake.
+  // As in Triton: a field that is not an input is a parameter, which the model may ignore. But a
+  // name similar to an input's is treated as a mistake.
   Status ReadParameter(std::string_view key, dom::element field, const ModelMetadata& model,
                        InferRequest* request) const {
     const std::string_view name = CutText(key, limits.max_name_bytes);

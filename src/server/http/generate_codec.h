@@ -1,12 +1,12 @@
 // Requests and answers of /generate and /generate_stream, as in Triton's generate extension: plain
-// JSON values under the names of the model's inputs and outputs.
+// JSON values with the names of the model's inputs and outputs.
 //
 //   {"id": "7", "source": [5, 6, 7], "parameters": {"timeout": 50000}}
 //
-// Inputs may also stand in "parameters", as clients of models that generate write them.
+// Inputs may also be in "parameters", where clients of language models put them.
 //
-// A value's shape is its nesting, its type the model's. Leading dimensions that the model has and
-// the value has not are 1.
+// A value's shape is its nesting, its type the model's. Leading dimensions that the value lacks are
+// 1.
 #ifndef CHAIRLIFT_SERVER_HTTP_GENERATE_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_GENERATE_CODEC_H_
 
@@ -21,19 +21,19 @@
 namespace chairlift::http {
 
 struct DecodedGenerate {
-  InferRequest request;  // model and version are the caller's to fill in
-  // Every input left out exactly its first dimension: so does the answer.
+  InferRequest request;  // the caller sets model and version
+  // Every input omitted exactly its first dimension: so does the answer.
   bool without_batch = false;
 };
 
-// Keeps its buffers from one request to the next; not thread-safe.
+// Keeps its buffers between requests; not thread-safe.
 class GenerateDecoder {
  public:
   explicit GenerateDecoder(const ServerLimits& limits);
   ~GenerateDecoder();
 
-  // `body` has kBodyPadding readable bytes past its end. Every error is kInvalidArgument and names
-  // the input and what would be right.
+  // `body` has kBodyPadding readable bytes past its end. Every error is kInvalidArgument and has
+  // the input and what would be correct.
   StatusOr<DecodedGenerate> Decode(std::string_view body, const ModelMetadata& model);
 
  private:
@@ -41,19 +41,19 @@ class GenerateDecoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Appends {"model_name":…,"model_version":…,"<output>":value,…} of the outputs that are not in
-// `streamed`; false where that leaves none. kInvalidArgument where a value has no JSON.
+// Appends {"model_name":…,"model_version":…,"<output>":value,…} for the outputs that are not in
+// `streamed`; false if none remain. kInvalidArgument if a value cannot be written as JSON.
 StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& streamed,
                                bool without_batch, std::string* json);
 
-// What all parts of one answer begin with.
+// The common start of all parts of one answer.
 struct GeneratedHead {
   std::string model;
   std::string version;
   std::string id;
 };
-// Likewise of a part: each output a list of time steps, or a piece of text, and
-// "parameters":{"row":…,"first":…}, where they belong.
+// The same for a part: each output is a list of time steps, or a piece of text, with
+// "parameters":{"row":…,"first":…} for its position.
 Status EncodeGeneratedPart(const GeneratedHead& head, const InferPart& part, std::string* json);
 
 }  // namespace chairlift::http

@@ -1,4 +1,4 @@
-// The JSON of metadata, configuration, statistics and the repository, field names as Triton's.
+// The JSON of metadata, configuration, statistics and the repository, with Triton's field names.
 #include "server/http/handlers.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Json ServerMetadata() {
   return {{"name", server.name}, {"version", server.version}, {"extensions", server.extensions}};
 }
 
-// For somebody who finds the port: what it is and what it takes.
+// For visitors with a browser: what this port is and what it accepts.
 Json Overview(const Service& service) {
   Json overview = ServerMetadata();
   overview.erase("extensions");
@@ -137,7 +137,7 @@ Json Config(const protocol::ModelConfiguration& model) {
   return config;
 }
 
-// What a config.pbtxt says stays as it is; this server says what computes the model, and how.
+// Keeps the contents of a config.pbtxt; adds what computes the model on this server, and how.
 Json ConfigAsGiven(const ModelMetadata& model) {
   Json config = Config(protocol::ConfigurationOf(model));
   const Json given = Json::parse(model.triton_config, nullptr, /*allow_exceptions=*/false);
@@ -168,7 +168,7 @@ Json Times(const Histogram& histogram) {
   return {{"count", count}, {"ns", static_cast<uint64_t>(histogram.sum * 1e9)}};
 }
 
-// Of models that generate; not in the protocol.
+// For models that generate; not part of the protocol.
 Json Generation(const GenerationStatistics& of) {
   return {{"waiting", of.waiting},
           {"live", of.live},
@@ -213,12 +213,12 @@ Json Statistics(const std::vector<ModelStatistics>& models) {
   return {{"model_stats", list}};
 }
 
-// An optional body: an object, or nothing.
+// An optional body: an object, or empty.
 StatusOr<Json> OptionalObject(std::string_view body) {
   if (body.empty()) return Json::object();
   bool too_deep = false;
   std::optional<std::string> twice;
-  std::vector<std::set<std::string>> keys(1);  // of the objects that are open
+  std::vector<std::set<std::string>> keys(1);  // for each open object
   const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
     too_deep = too_deep || depth > kMaxDepth;
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
@@ -256,7 +256,7 @@ Reply Index(const Service& service, std::string_view body) {
   return JsonReply(list);
 }
 
-// The parameter "config", or nothing.
+// The parameter "config", or empty.
 StatusOr<std::string> ReadRepositoryParameters(std::string_view body) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Json request, OptionalObject(body));
   std::string config;
@@ -315,8 +315,8 @@ Json Settings(const std::vector<protocol::Setting>& settings) {
   return shown;
 }
 
-// `current`, where the request changes nothing of it. Clients write "OFF" for ["OFF"], and null for
-// what is to stay.
+// `current`, if the request changes nothing. Clients write "OFF" for ["OFF"], and null for
+// unchanged settings.
 Reply Unchanged(const Json& request, const std::vector<protocol::Setting>& current,
                 Status (*check)(std::string_view, const protocol::Parameter&)) {
   for (const auto& [name, value] : request.items()) {
@@ -338,7 +338,7 @@ Reply AbsentExtension(const Service& service, const Route& route, std::string_vi
     case Endpoint::kRegisterSharedMemory:
       return ErrorReply(protocol::RefuseRegion(route.model));
     case Endpoint::kUnregisterSharedMemory:
-      return Reply{};  // none is registered, which is what is asked for
+      return Reply{};  // no region is registered, so there is nothing to do
     case Endpoint::kTraceSettings:
     case Endpoint::kChangeTraceSettings: {
       const Status known =
@@ -376,8 +376,8 @@ Reply ErrorReply(const protocol::Error& error) {
 Reply ErrorReply(const Status& status) { return ErrorReply(protocol::ErrorOf(status)); }
 
 Reply Handle(Service& service, const Route& route, std::string_view body) {
-  // The JSON library's destructors allocate, and end the process where they cannot. What is handled
-  // here is small: bodies of some KiB, and answers that grow with the models, not with a request.
+  // The JSON library's destructors allocate, and crash the process if they cannot. Everything here
+  // is small: bodies of some KiB, and answers whose size depends on the models, not on a request.
   const MemoryReserve::Use use;
   switch (route.endpoint) {
     case Endpoint::kServerMetadata:

@@ -1,4 +1,4 @@
-// Answers to everything but inference: metadata, health, configuration, statistics, repository.
+// Answers everything except inference: metadata, health, configuration, statistics, repository.
 #ifndef CHAIRLIFT_SERVER_HTTP_HANDLERS_H_
 #define CHAIRLIFT_SERVER_HTTP_HANDLERS_H_
 
@@ -14,17 +14,17 @@ struct Reply {
   int status = 200;
   std::string body;
   std::string_view content_type = "application/json";
-  int retry_after_s = 1;   // of a 503
-  std::string error = {};  // in words, where it is one
+  int retry_after_s = 1;   // for a 503
+  std::string error = {};  // error text, if it is an error
 };
 
 Reply ErrorReply(int status, std::string_view message);
-// The HTTP status of an error's kind is Triton's.
+// The HTTP status for an error's kind is Triton's.
 Reply ErrorReply(const protocol::Error& error);
 Reply ErrorReply(const Status& status);
 
-// kLoad and kUnload block until the model is loaded or gone; the others are quick. Not for kInfer
-// and kMetrics.
+// kLoad and kUnload block until the model is loaded or unloaded; the others are quick. Not for
+// kInfer and kMetrics.
 Reply Handle(protocol::Service& service, const Route& route, std::string_view body);
 
 }  // namespace chairlift::http

@@ -21,7 +21,7 @@ uInt AtMostUInt(size_t bytes) {
 
 struct Inflater::Impl {
   const char* name;
-  std::string_view left;  // of the input, beyond what zlib was given
+  std::string_view left;  // input that was not passed to zlib yet
   z_stream stream{};
   bool ready = false;
   bool no_memory = false;

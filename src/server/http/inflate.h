@@ -11,23 +11,23 @@
 
 namespace chairlift::http {
 
-// One body. Not thread-safe. The caller bounds the output by the room that it gives.
+// One body. Not thread-safe. The caller bounds the output by the room that it passes.
 class Inflater {
  public:
   enum class Progress {
-    kMore,    // the room is full: call again with more of it
-    kDone,    // the last byte is out, and all of the input was needed for it
+    kMore,    // the room is full: call again with more
+    kDone,    // the last byte was written, and all input was used
     kFailed,  // see error()
   };
 
-  // `compressed` must stay where it is. `coding` is not kIdentity.
+  // `compressed` must stay valid. `coding` is not kIdentity.
   Inflater(ContentCoding coding, std::string_view compressed);
   ~Inflater();
 
-  // Writes at most `room` (> 0) bytes to `out`, `*written` of them.
+  // Writes `*written` ≤ `room` (> 0) bytes to `out`.
   Progress Inflate(char* out, size_t room, size_t* written);
   const std::string& error() const;
-  bool no_memory() const;  // is the error
+  bool no_memory() const;  // whether the error is a lack of memory
 
  private:
   struct Impl;

@@ -1,4 +1,4 @@
-// The bytes read from a connection and not yet consumed.
+// Bytes read from a connection and not yet consumed.
 #ifndef CHAIRLIFT_SERVER_HTTP_INPUT_BUFFER_H_
 #define CHAIRLIFT_SERVER_HTTP_INPUT_BUFFER_H_
 
@@ -12,7 +12,7 @@
 namespace chairlift::http {
 
 // Contiguous, with kBodyPadding readable bytes past the end, so that a body can be parsed in place.
-// Reserve() may move the bytes; nothing else does.
+// Only Reserve() may move the bytes.
 class InputBuffer {
  public:
   explicit InputBuffer(size_t capacity) : capacity_(capacity), data_(New(capacity)) {}
@@ -25,19 +25,19 @@ class InputBuffer {
   }
   void Clear() { Consume(end_ - begin_); }
 
-  // Where the next read goes, and how much it may bring.
+  // Where the next read writes, and its maximum size.
   char* room_begin() { return data_.get() + end_; }
   size_t room() const { return capacity_ - end_; }
   void Extend(size_t bytes) { end_ += bytes; }
 
-  // While a read into the room is under way, the room must stay where it is: what the read brought
-  // is added by Extend() before the pin is taken off.
+  // During a read, the room must not move: Extend() adds the bytes that were read before the pin is
+  // removed.
   void Pin(bool pinned) {
     pinned_ = pinned;
     if (!pinned && begin_ == end_) begin_ = end_ = 0;
   }
 
-  // Makes room, by moving the bytes to the front and growing up to `largest`. Not while pinned.
+  // Makes room by moving the bytes to the front and growing up to `largest`. Not while pinned.
   void Reserve(size_t largest) {
     if (begin_ > 0) {
       std::memmove(data_.get(), data_.get() + begin_, end_ - begin_);

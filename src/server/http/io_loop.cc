@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kNoMemoryPause{1};
 
-// Deadlines are kept to within a quarter of the shortest.
+// Deadlines are accurate to a quarter of the shortest.
 milliseconds SweepInterval(const ServerLimits& limits) {
   const milliseconds shortest = std::min({limits.header_timeout, limits.body_timeout,
                                           limits.idle_timeout, limits.closed_client_probe});

@@ -1,5 +1,5 @@
-// One io thread: its event loop, its connections and the timer that watches their deadlines, and
-// its decoders. Included by the few files that use Asio.
+// One io thread: its event loop, its connections with the timer for their deadlines, and its
+// decoders. Included only by the few files that use Asio.
 #ifndef CHAIRLIFT_SERVER_HTTP_IO_LOOP_H_
 #define CHAIRLIFT_SERVER_HTTP_IO_LOOP_H_
 
@@ -19,8 +19,8 @@ namespace chairlift::http {
 
 class Session;
 
-// All but io(), OnSweep(), Start() and Stop() on the loop's own thread only. A handler that throws
-// bad_alloc ends; the loop goes on, and the next sweep retries what was left.
+// All except io(), OnSweep(), Start() and Stop() must be called on the loop's own thread. A handler
+// that throws bad_alloc ends; the loop continues, and the next sweep retries unfinished work.
 class IoLoop {
  public:
   explicit IoLoop(const ServerLimits& limits);
@@ -31,13 +31,13 @@ class IoLoop {
   // Ends the thread once nothing is left to do: every session and acceptor must be closed.
   void Stop();
 
-  // Before Start(): `task` runs at each sweep.
+  // Call it before Start(): `task` runs at each sweep.
   void OnSweep(std::function<void()> task) { on_sweep_.push_back(std::move(task)); }
 
   Decoders& decoders() { return decoders_; }
   void Add(const std::shared_ptr<Session>& session);
   void Remove(const Session* session);
-  // A copy: sessions may leave while the caller walks it.
+  // A copy, because sessions may be removed while the caller iterates.
   std::vector<std::shared_ptr<Session>> sessions() const;
 
  private:

@@ -1,4 +1,4 @@
-// Element by element, one loop a type.
+// Element by element, with one loop per type.
 #include "server/http/json_array.h"
 
 #include "base/excerpt.h"
@@ -48,7 +48,7 @@ bool Convert(dom::element value, T* out) {
   return ConvertInteger(value, out);
 }
 
-// Copies a JSON array into a tensor: flat, or nested exactly as the shape.
+// Copies a JSON array into a tensor: flat, or nested exactly like the shape.
 template <typename T>
 class ArrayReader {
  public:

@@ -1,5 +1,5 @@
-// JSON values, as simdjson parsed them, into tensors: range and integer-ness checked. Included by
-// the decoder alone, for simdjson is a heavy header.
+// Converts JSON values parsed by simdjson to tensors, with checks of range and type. Included only
+// by decoders, because simdjson is a heavy header.
 #ifndef CHAIRLIFT_SERVER_HTTP_JSON_ARRAY_H_
 #define CHAIRLIFT_SERVER_HTTP_JSON_ARRAY_H_
 
@@ -16,8 +16,8 @@ namespace chairlift::http {
 // A value as text for an error message, cut to a readable length.
 std::string Excerpt(simdjson::dom::element value);
 
-// False where the value is no whole number or outside T. "3.0" and "1e3" are whole too, while
-// exact.
+// False if the value is not a whole number or is outside T. "3.0" and "1e3" are whole too, as long
+// as they are exact.
 template <typename T>
 bool ConvertInteger(simdjson::dom::element value, T* out) {
   using simdjson::dom::element_type;
@@ -41,18 +41,19 @@ bool ConvertInteger(simdjson::dom::element value, T* out) {
   }
 }
 
-// The numbers, texts and so on in an array and the arrays in it.
+// The number of values (numbers, strings and so on) in an array, including nested arrays.
 std::string CountOf(simdjson::dom::array data);
-// The error of `data` that has `found` elements ("7", "more than 7") where the shape needs others.
+// The error for `data` with `found` elements ("7", "more than 7") if the shape needs another
+// number.
 Status CountMismatch(const Shape& shape, std::string_view found);
 
 // Fills a tensor of one element from a JSON number or boolean.
 Status ReadScalar(simdjson::dom::element value, Tensor* tensor);
 
-// The texts of a JSON array: flat, or nested exactly as `shape`.
+// The strings of a JSON array: flat, or nested exactly like `shape`.
 StatusOr<Tensor> ReadTexts(simdjson::dom::array data, const Shape& shape);
 
-// Fills a tensor from a JSON array: flat, or nested exactly as its shape.
+// Fills a tensor from a JSON array: flat, or nested exactly like its shape.
 Status ReadArray(simdjson::dom::array data, Tensor* tensor);
 
 }  // namespace chairlift::http

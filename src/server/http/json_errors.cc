@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;
 
-// Keeps nothing but the position of the first error.
+// Only records the position of the first error.
 class Locator : public nlohmann::json_sax<nlohmann::json> {
  public:
   size_t bytes_read() const { return bytes_read_; }
@@ -39,10 +39,10 @@ class Locator : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  size_t bytes_read_ = 0;  // up to the one that is wrong
+  size_t bytes_read_ = 0;  // up to the wrong one
 };
 
-// " at byte 17"; "" where it cannot be found.
+// " at byte 17"; "" if it cannot be found.
 std::string ErrorPosition(std::string_view json) {
   const std::string_view begin = json.substr(0, kMostBytes);
   Locator locator;
@@ -53,7 +53,7 @@ std::string ErrorPosition(std::string_view json) {
   return fmt::format(" at byte {}: it ends too early", begin.size());
 }
 
-// A word outside strings, such as NaN, which JSON does not have; empty where there is none.
+// A word outside strings, such as NaN, which JSON does not have; empty if there is none.
 std::string_view ForeignWord(std::string_view json) {
   const auto is_word = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; };
   for (size_t i = 0; i < json.size(); ++i) {
@@ -67,7 +67,7 @@ std::string_view ForeignWord(std::string_view json) {
     const std::string_view word = json.substr(begin, i + 1 - begin);
     const bool number = absl::ascii_isdigit(word[0]) ||
                         (word.size() > 1 && word[0] == '-' && absl::ascii_isdigit(word[1]));
-    // Behind a point or a sign: the rest of a number.
+    // After a point or a sign: the rest of a number.
     const bool rest = begin > 0 && (json[begin - 1] == '.' || json[begin - 1] == '+');
     if (number || rest || word == "true" || word == "false" || word == "null") continue;
     return word;
@@ -82,7 +82,7 @@ bool IsNotFinite(std::string_view word) {
          absl::EqualsIgnoreCase({word.data(), word.size()}, "infinity");
 }
 
-// name=value, as `curl -d` sends it.
+// name=value, as sent by `curl -d`.
 bool IsForm(std::string_view body) {
   const std::string_view name = body.substr(0, body.find('='));
   constexpr std::string_view kMarks = "_-.%+[]";

@@ -1,4 +1,4 @@
-// Says why a document is not JSON. Far slower than the parser: for errors only.
+// Explains why a document is not JSON. Far slower than the parser: for errors only.
 #ifndef CHAIRLIFT_SERVER_HTTP_JSON_ERRORS_H_
 #define CHAIRLIFT_SERVER_HTTP_JSON_ERRORS_H_
 
@@ -8,13 +8,13 @@
 
 namespace chairlift::http {
 
-// The error of a body that no JSON parser takes: what it is instead (a form, binary data, text with
-// NaN), or the byte that is wrong, counted from 0, and `reason`, unless that is empty. The byte is
-// looked for in the first MiB, which takes some ms; the error says so where it is behind that.
+// The error for a body that no JSON parser accepts: what it is instead (a form, binary data, text
+// with NaN), or the position of the wrong byte, counted from 0, and `reason` unless it is empty.
+// Searches the first MiB, which takes some ms; the error says so if the byte is after that.
 Status NotJson(std::string_view body, std::string_view reason);
 
-// The error of a field that an object has twice: parsers disagree on which one counts. `path` is
-// the object's, as inputs[0].parameters; empty for the outermost.
+// The error for a field that an object has twice: parsers disagree on which one counts. `path` is
+// the object's, such as inputs[0].parameters; empty for the outermost.
 Status GivenTwice(std::string_view field, std::string_view path);
 
 }  // namespace chairlift::http

@@ -15,7 +15,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// The shape that a value's nesting has where it is regular; filling the tensor finds out whether.
+// The shape of a value's nesting if it is regular; filling the tensor checks that.
 StatusOr<Shape> NestingOf(dom::element value, int max_rank) {
   Shape shape;
   dom::array array;
@@ -32,7 +32,7 @@ StatusOr<Shape> NestingOf(dom::element value, int max_rank) {
   return shape;
 }
 
-// Adds the leading dimensions of size 1 that the value leaves out.
+// Adds the leading dimensions of size 1 that the value omits.
 StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches) {
   const int missing = static_cast<int>(spec.shape.size()) - given.rank();
   const auto may_be_one = [&](int axis) {
@@ -53,12 +53,13 @@ StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches)
   return shape;
 }
 
-// Inputs that are lists of lists of tokens, of any length (docs/guides/language-models.md).
+// Inputs that are lists of token lists of any lengths (docs/guides/language-models.md).
 constexpr std::string_view kListsOfTokens[] = {"stop_sequences", "bad_words_ids"};
-constexpr int64_t kFiller = -1;     // behind the shorter ones
-constexpr size_t kMostLists = 256;  // of at most so many tokens; the model takes fewer
+constexpr int64_t kFiller = -1;     // padding of shorter lists
+constexpr size_t kMostLists = 256;  // maximum number of lists, and of tokens in a list; the model
+                                    // accepts fewer
 
-// Nothing where the value is not a list of lists of integers, or of too many.
+// Nothing if the value is not a list of lists of integers, or has too many.
 std::optional<Tensor> ReadLists(dom::element value) {
   dom::array lists;
   if (value.get_array().get(lists) != 0 || lists.size() > kMostLists) return std::nullopt;

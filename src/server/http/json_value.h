@@ -1,5 +1,5 @@
-// Inputs as plain JSON values: their shape is their nesting, their type the model's. Included by
-// the decoders alone, for simdjson is a heavy header.
+// Inputs as plain JSON values: their shape is their nesting, their type the model's. Included only
+// by decoders, because simdjson is a heavy header.
 #ifndef CHAIRLIFT_SERVER_HTTP_JSON_VALUE_H_
 #define CHAIRLIFT_SERVER_HTTP_JSON_VALUE_H_
 
@@ -10,9 +10,9 @@
 
 namespace chairlift::http {
 
-// `batches`: dimension 0 is the model's batch. Leading dimensions that the value has not are 1;
-// `*missing` is how many. `json_bytes`: of the whole document. kInvalidArgument says what would be
-// right, but not which input it is.
+// `batches`: dimension 0 is the model's batch. Leading dimensions that the value lacks are 1;
+// `*missing` is their number. `json_bytes`: of the whole document. kInvalidArgument says what would
+// be correct, but not which input it is.
 StatusOr<Tensor> ReadValue(simdjson::dom::element value, const TensorSpec& spec, bool batches,
                            const ServerLimits& limits, size_t json_bytes, int* missing);
 

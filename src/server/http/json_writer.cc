@@ -8,8 +8,8 @@ namespace {
 
 constexpr char kHex[] = "0123456789abcdef";
 
-// Bytes of the character beyond ASCII that `text` begins with; 0: it is not UTF-8. `valid`: all of
-// the text is.
+// Bytes of the non-ASCII character at the start of `text`; 0: it is not UTF-8. `valid`: the whole
+// text is known to be UTF-8.
 size_t CharacterBytes(std::string_view text, bool valid) {
   const auto first = static_cast<unsigned char>(text[0]);
   const size_t bytes = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;

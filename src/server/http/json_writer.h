@@ -13,15 +13,16 @@
 
 namespace chairlift::http {
 
-// With quotes. Bytes that are not UTF-8 become '?'. What some clients take for the end of a line,
-// and so of an event, is escaped: U+0085, U+2028 and U+2029, too.
+// With quotes. Invalid UTF-8 bytes become '?'. U+0085, U+2028 and U+2029 are escaped too, because
+// some clients treat them as the end of a line, and so of an event.
 void AppendJsonString(std::string_view text, std::string* out);
 
-// Room that any number takes, with a comma.
+// Room that any number needs, with a comma.
 inline constexpr size_t kNumberBytes = 32;
 
 // Writes `value` at `to` and returns the end. Floats (which must be finite) are written in the
-// shortest way that reads back as the same value; -0.0, as "-0" is an integer to many readers.
+// shortest form that reads back as the same value; -0.0 with a point, because many readers treat
+// "-0" as an integer.
 template <typename T>
 requires std::integral<T> || std::floating_point<T>
 char* WriteJsonNumber(T value, char* to) {

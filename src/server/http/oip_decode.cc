@@ -1,4 +1,4 @@
-// Reads inference requests: JSON by simdjson, binary tensors in place where they can stay.
+// Reads inference requests: JSON by simdjson, binary tensors in place if possible.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// One input as it stands in the JSON, in whatever order its fields came.
+// One input from the JSON, with its fields in any order.
 struct InputFields {
   protocol::TensorHead head;
   std::optional<dom::array> data;
@@ -28,13 +28,13 @@ struct InputFields {
 struct OutputFields {
   std::optional<std::string_view> name;
   std::optional<bool> binary;
-  std::optional<int> classes;  // in place of the output itself, above 0
+  std::optional<int> classes;  // replaces the output itself if positive
 };
 
-// The shape of one row that takes `bytes`.
+// The shape of one row of `bytes` bytes.
 StatusOr<Shape> RawShape(const TensorSpec& spec, bool batches, size_t bytes) {
   std::vector<int64_t> dims = spec.shape;
-  if (spec.dtype == DType::kBytes) {  // one text, the body
+  if (spec.dtype == DType::kBytes) {  // one string: the body
     for (int64_t& dim : dims) dim = dim < 0 ? 1 : dim;
     if (Shape(dims).NumElements() == 1) return Shape(dims);
     return InvalidArgument("the body is one text, and the model takes shape [{}]",
@@ -112,7 +112,7 @@ struct InferDecoder::Impl {
     return input;
   }
 
-  // Takes the tensor's bytes off the front of `*binary`.
+  // Takes the tensor's bytes from the front of `*binary`.
   StatusOr<Tensor> ReadTensor(const InputFields& input, int64_t elements, std::string_view* binary,
                               size_t json_bytes, const std::shared_ptr<const void>& owner) const {
     const Shape& shape = *input.head.shape;

@@ -17,7 +17,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-// False where JSON cannot carry the value.
+// False if JSON cannot represent the value.
 template <typename T>
 bool WriteValue(T value, char** to) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -36,7 +36,7 @@ bool WriteValue(T value, char** to) {
   return true;
 }
 
-// Appends "1,2,3"; the index of the first value that JSON cannot carry, or -1.
+// Appends "1,2,3"; returns the index of the first value that JSON cannot represent, or -1.
 template <typename T>
 int64_t AppendValues(const Tensor& tensor, std::string* json) {
   constexpr int64_t kBlock = 128;

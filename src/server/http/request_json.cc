@@ -16,14 +16,14 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// A parser that holds more than this is freed. For each byte of the longest body it has eight of
-// its tape, four of an index, and five thirds for texts.
+// Larger parsers are freed. Per byte of the longest body, a parser has eight bytes of tape, four of
+// an index, and five thirds for strings.
 constexpr size_t kKeepParserBytes = size_t{8} << 20;
 constexpr size_t kBytesForEach = 14;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Whether the integer -0 may stand in the document; false alarms are rare. Reads up to kBodyPadding
-// bytes past the end.
+// Whether the document may contain the integer -0; false positives are rare. Reads up to
+// kBodyPadding bytes past the end.
 bool MayHoldMinusZero(std::string_view json) {
   constexpr size_t kBlock = 32;
   static_assert(kBlock + 2 <= kBodyPadding);
@@ -31,7 +31,7 @@ bool MayHoldMinusZero(std::string_view json) {
   for (size_t at = 0; at < json.size(); at += kBlock) {
     const char* const block = begin + at;
     unsigned found = 0;
-    for (size_t i = 0; i < kBlock; ++i) {  // the compiler's vectors
+    for (size_t i = 0; i < kBlock; ++i) {  // vectorised by the compiler
       const char next = block[i + 2];
       const bool ends = (next < '.') | (next == ']') | (next == '}');
       found |= static_cast<unsigned>((block[i] == '-') & (block[i + 1] == '0') & ends);
@@ -41,7 +41,7 @@ bool MayHoldMinusZero(std::string_view json) {
   return false;
 }
 
-// Whether an integer is one that the parser would take for 0, or refuse.
+// Whether the parser would read this integer as 0 or refuse it.
 bool NeedsPoint(std::string_view number) {
   constexpr size_t kDigitsThatFit = 18;
   if (number == "-0") return true;
@@ -53,7 +53,7 @@ bool NeedsPoint(std::string_view number) {
                           : std::from_chars(number.data(), end, wide).ec != std::errc();
 }
 
-// The document with ".0" behind such integers, and kBodyPadding bytes; nothing if it has none.
+// The document with ".0" after such integers, and kBodyPadding bytes; nothing if it has none.
 std::optional<std::string> WithPoints(std::string_view json) {
   const auto in_number = [](char c) {
     return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
@@ -77,7 +77,7 @@ std::optional<std::string> WithPoints(std::string_view json) {
   return pointed;
 }
 
-// A field that an object has twice, and where the object is.
+// A duplicate field, and the path of its object.
 struct Twin {
   std::string field;
   std::string path;
@@ -96,13 +96,13 @@ std::optional<std::string_view> TwinAmong(absl::InlinedVector<std::string_view, 
   return twin == keys->end() ? std::nullopt : std::optional(*twin);
 }
 
-// Looks into every object, as deep as the parser allows documents to be.
+// Searches every object, to the depth that the parser allows.
 class TwinFinder {
  public:
-  // `numbers`: arrays that begin with a number are looked into, too.
+  // `numbers`: also search arrays that begin with a number.
   explicit TwinFinder(bool numbers) : numbers_(numbers) {}
 
-  size_t objects() const { return objects_; }  // looked into
+  size_t objects() const { return objects_; }  // number of objects searched
   std::optional<Twin> Find(dom::element value) {
     dom::array array;
     dom::object object;
@@ -145,7 +145,7 @@ class TwinFinder {
   size_t objects_ = 0;
 };
 
-// Tensors are long: where all that opens an object has been seen, they are not gone through.
+// Tensors are long: once all opening braces have been seen, they are not searched.
 std::optional<Twin> FindTwin(dom::element root, std::string_view json) {
   TwinFinder quick(false);
   std::optional<Twin> twin = quick.Find(root);

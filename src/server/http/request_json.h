@@ -1,5 +1,5 @@
-// The JSON of requests, as simdjson parses it: limits, and fields with errors in words. Included by
-// the decoders alone, for simdjson is a heavy header.
+// The JSON of requests, parsed by simdjson, with limits and readable errors about fields. Included
+// only by decoders, because simdjson is a heavy header.
 #ifndef CHAIRLIFT_SERVER_HTTP_REQUEST_JSON_H_
 #define CHAIRLIFT_SERVER_HTTP_REQUEST_JSON_H_
 
@@ -16,25 +16,25 @@ namespace chairlift::http {
 
 protocol::Parameter ParameterFrom(simdjson::dom::element value);
 
-// Every error below is kInvalidArgument, unless it says otherwise, and calls the field `what`.
+// Every error below is kInvalidArgument unless stated otherwise, and uses `what` as the field's
+// name.
 StatusOr<simdjson::dom::array> Array(simdjson::dom::element value, std::string_view what);
 StatusOr<simdjson::dom::object> Object(simdjson::dom::element value, std::string_view what);
 // A string of at most max_name_bytes.
 StatusOr<std::string_view> Name(simdjson::dom::element value, std::string_view what,
                                 const protocol::Limits& limits);
 
-// What all requests may have in "parameters", and whether outputs are binary unless they say so
-// themselves.
+// The common fields of "parameters", and whether outputs are binary by default.
 Status ReadParameters(simdjson::dom::element value, InferRequest* request, bool* binary_output);
 
-// A parser that keeps its memory from one document to the next. Not thread-safe.
+// A parser that keeps its memory between documents. Not thread-safe.
 class JsonParser {
  public:
-  // `json` has kBodyPadding readable bytes past its end. What is returned is valid until the next
-  // call. No object in it has a field twice. Zeros keep their sign: -0 is a double. Integers beyond
-  // 64 bits are doubles, too. kResourceExhausted if there is no memory.
+  // `json` has kBodyPadding readable bytes past its end. The result is valid until the next call.
+  // No object in it has duplicate fields. Zeros keep their sign: -0 is a double. Integers beyond 64
+  // bits are doubles too. kResourceExhausted if there is no memory.
   StatusOr<simdjson::dom::object> Parse(std::string_view json, const ServerLimits& limits);
-  // To be called when a request is done: frees the memory that a large document took.
+  // Call it after a request: frees the memory of a large document.
   void Trim();
 
  private:

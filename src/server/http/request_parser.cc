@@ -1,4 +1,4 @@
-// Boost.Beast's basic_parser with a sink of ours: the only file that includes Beast.
+// Boost.Beast's basic_parser with our own sink: the only file that includes Beast.
 #include "server/http/request_parser.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ bool Decimal(std::string_view text, uint64_t* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// host[:port] as a URI has it, or nothing.
+// host[:port] as in a URI, or empty.
 bool IsHost(std::string_view text) {
   constexpr std::string_view kMarks = "-._~%!$&'()*+,;=:[]";
   return std::all_of(text.begin(), text.end(), [&](unsigned char c) {
@@ -39,14 +39,14 @@ bool IsHost(std::string_view text) {
   });
 }
 
-// Bytes of the empty lines that `input` begins with: some clients send one behind a body.
+// Bytes of empty lines at the start of `input`: some clients send one after a body.
 size_t EmptyLines(std::string_view input) {
   size_t bytes = 0;
   while (input.substr(bytes).starts_with("\r\n")) bytes += 2;
   return bytes;
 }
 
-// The HTTP status of an error of Beast.
+// The HTTP status for an error of Beast.
 Failure Explain(const ErrorCode& ec, const ServerLimits& limits) {
   using beast::http::error;
   if (ec == error::header_limit) {
@@ -61,7 +61,7 @@ Failure Explain(const ErrorCode& ec, const ServerLimits& limits) {
   return {400, "not a valid HTTP request: " + ec.message()};
 }
 
-// Beast calls the *_impl functions as it goes along; an error code set there ends the parse.
+// Beast calls the *_impl functions while parsing; setting an error code there ends the parse.
 class Sink final : public beast::http::basic_parser<true> {
  public:
   Sink(RequestHead* head, Failure* failure,
@@ -195,7 +195,8 @@ struct RequestParser::Impl {
     return Progress::kFailed;
   }
 
-  // Beast bounds the request line and the fields each by the header limit; this bounds their sum.
+  // Beast limits the request line and the fields separately by the header limit; this limits their
+  // sum.
   bool HeaderTooLarge(size_t more) const { return header_bytes + more > limits.max_header_bytes; }
 
   const ServerLimits limits;

@@ -1,5 +1,5 @@
-// HTTP/1.0 and 1.1 request framing over a buffer that its owner fills: Boost.Beast's parser, with
-// the few fields we act on picked out and nothing allocated for the rest.
+// HTTP/1.0 and 1.1 request framing over a buffer that its owner fills: Boost.Beast's parser, which
+// extracts the few fields that we use and allocates nothing for the rest.
 #ifndef CHAIRLIFT_SERVER_HTTP_REQUEST_PARSER_H_
 #define CHAIRLIFT_SERVER_HTTP_REQUEST_PARSER_H_
 
@@ -24,34 +24,34 @@ struct RequestHead {
   bool expect_continue = false;
   bool chunked = false;
   ContentCoding coding = ContentCoding::kIdentity;
-  uint64_t content_length = 0;          // 0 where there is no body or it is chunked
+  uint64_t content_length = 0;          // 0 if there is no body or it is chunked
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length, uncompressed
-  std::string host;                     // Host; empty where HTTP/1.0 leaves it out
-  std::string origin;                   // the site whose page had a browser send this; else empty
+  std::string host;                     // Host; empty if HTTP/1.0 omits it
+  std::string origin;                   // the site whose page made a browser send this; else empty
   bool preflight = false;               // asks which methods a page of `origin` may use
 };
 
-// One request after another on one connection. Not thread-safe.
+// Parses one request after another on one connection. Not thread-safe.
 class RequestParser {
  public:
   enum class Progress {
     kNeedMore,  // call again with the unconsumed bytes and more
     kDone,
-    kFailed,  // see error_status(); the connection cannot go on
+    kFailed,  // see error_status(); the connection cannot continue
   };
 
   explicit RequestParser(const ServerLimits& limits);
   ~RequestParser();
 
-  // Forgets the request; the next byte starts another.
+  // Drops the request; the next byte starts another.
   void Reset();
   // Whether a byte of the request has been read; empty lines before it do not count.
   bool started() const;
 
-  // Reads up to the end of the header. `*consumed` bytes at the front of `input` are done with;
-  // the others must be given again, more bytes behind them.
+  // Reads up to the end of the header. `*consumed` bytes at the front of `input` are done; the
+  // others must be passed again, followed by more.
   Progress ReadHead(std::string_view input, size_t* consumed);
-  // After a head with `chunked`: reads the body up to its end, handing its bytes to `sink`.
+  // After a head with `chunked`: reads the body to its end, and passes its bytes to `sink`.
   Progress ReadChunks(std::string_view input, size_t* consumed,
                       const std::function<void(std::string_view)>& sink);
 

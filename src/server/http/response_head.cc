@@ -14,7 +14,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-// Formatted once a second.
+// Formatted once per second.
 const std::string& CachedDate(std::time_t seconds) {
   thread_local std::time_t cached = -1;
   thread_local std::string date;

@@ -12,23 +12,23 @@ namespace chairlift::http {
 
 struct ResponseHead {
   int status = 200;
-  int retry_after_s = 1;          // of a 503
-  std::string_view content_type;  // left out where the body is empty
+  int retry_after_s = 1;          // for a 503
+  std::string_view content_type;  // omitted if the body is empty
   uint64_t content_length = 0;
-  bool unbounded = false;  // no length: in chunks, or to HTTP/1.0 until the connection closes
+  bool unbounded = false;  // no length: sent in chunks, or to HTTP/1.0 until the connection closes
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length
-  std::string_view allow = {};          // of a 405, and of an answer to OPTIONS
+  std::string_view allow = {};          // for a 405, and for an answer to OPTIONS
   std::string_view allow_origin = {};   // the site whose pages may read this; empty: none
-  bool preflight = false;               // says what pages may send, too
+  bool preflight = false;               // also says what pages may send
   bool keep_alive = true;
-  bool http_1_0 = false;  // of the request: keep-alive must be explicit
+  bool http_1_0 = false;  // the request's version: keep-alive must be explicit
   std::time_t date = 0;   // now, in seconds since the epoch
 };
 
 // "OK", "Not Found", ...
 std::string_view Reason(int status);
 
-// As HTTP has it: "Sun, 06 Nov 1994 08:49:37 GMT".
+// In HTTP's format: "Sun, 06 Nov 1994 08:49:37 GMT".
 std::string HttpDate(std::time_t seconds);
 
 void AppendResponseHead(const ResponseHead& head, std::string* out);

@@ -1,4 +1,4 @@
-// The table of paths, and the matching of targets against it.
+// The table of paths, and matching targets against it.
 #include "server/http/router.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ constexpr size_t kShownPath = 128;  // bytes of an unknown path in its error
 
 struct Entry {
   std::string_view method;
-  std::string_view pattern;  // "*" stands for a model, "#" for a version
+  std::string_view pattern;  // "*" matches a model, "#" a version
   Endpoint endpoint;
   Port port = Port::kInference;
 };
@@ -42,7 +42,7 @@ constexpr std::array kTable = {
     Entry{"POST", "v1/rerank", Endpoint::kRerankDocuments},
     Entry{"GET", "v1/models", Endpoint::kTextModels},
     Entry{"GET", "v1/models/*", Endpoint::kTextModel},
-    // Of text-embeddings-inference, vLLM, Cohere and SageMaker.
+    // Paths of text-embeddings-inference, vLLM, Cohere and SageMaker.
     Entry{"POST", "v2/rerank", Endpoint::kRerankDocuments},
     Entry{"POST", "embeddings", Endpoint::kEmbeddings},
     Entry{"POST", "embed_all", Endpoint::kEmbedAll},
@@ -101,7 +101,7 @@ Route Fail(int status, std::string message) {
   return route;
 }
 
-// Cuts the next segment off the front.
+// Removes the next segment from the front.
 std::string_view NextSegment(std::string_view* path) {
   const size_t slash = path->find('/');
   const std::string_view segment = path->substr(0, slash);
@@ -134,7 +134,7 @@ int HexDigit(char c) {
   return -1;
 }
 
-// `target` without scheme and authority, if it has them; "/" where nothing follows them.
+// `target` without scheme and authority, if it has them; "/" if nothing follows them.
 std::string_view WithoutSite(std::string_view target) {
   size_t scheme = 0;
   for (const std::string_view name : {"http://", "https://"}) {
@@ -150,7 +150,7 @@ std::string_view WithoutSite(std::string_view target) {
   return target[path] == '?' ? "/" : target.substr(path);
 }
 
-// As a field `Allow`, and in words.
+// For the field `Allow`, and as text.
 struct Allowed {
   bool get = false;
   bool post = false;
@@ -193,7 +193,7 @@ std::string_view LastSegment(std::string_view path) {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
-// Whether each fixed word of the pattern is the path's, or may be meant by it.
+// Whether each fixed word of the pattern equals, or is close to, that of the path.
 bool IsNear(std::string_view path, std::string_view pattern) {
   while (!pattern.empty() && !path.empty()) {
     const std::string want(NextSegment(&pattern));
@@ -217,7 +217,7 @@ std::string Shown(const Entry& entry) {
   return shown;
 }
 
-// Paths of other servers that have another name here, or none.
+// Paths of other servers that have another name here, or do not exist.
 struct OtherPath {
   std::string_view path, instead;
 };
@@ -230,14 +230,13 @@ constexpr std::array kOtherPaths = {
     OtherPath{"detokenize", "token ids become text by POST /decode"},
 };
 
-// ": '/path'"; nothing where it has more than plain characters.
+// ": '/path'"; empty if it has unusual characters.
 std::string Quoted(std::string_view path) {
   const bool plain = std::all_of(path.begin(), path.end(), absl::ascii_isgraph);
   return plain ? fmt::format(": '{}'", Shortened(path, kShownPath)) : "";
 }
 
-// "; did you mean GET /v1/models?": what an unknown path may have been meant to be. Where nothing
-// is near, ";".
+// "; did you mean GET /v1/models?": suggestions for an unknown path. If nothing is close, ";".
 std::string NearPaths(std::string_view path) {
   for (const OtherPath& other : kOtherPaths) {
     if (other.path == path) return fmt::format("; {};", other.instead);
@@ -248,7 +247,7 @@ std::string NearPaths(std::string_view path) {
     if (entry.port != Port::kInference || entry.pattern.empty()) continue;
     if (entry.pattern.ends_with(tail)) return fmt::format("; did you mean {}?", Shown(entry));
     if (near.empty() && IsNear(path, entry.pattern)) near.push_back(Shown(entry));
-    // Paths with a version are longer ways to say the same.
+    // Paths with a version are longer forms of the same.
     if (LastSegment(entry.pattern) == LastSegment(path) &&
         entry.pattern.find('#') == std::string_view::npos && ends_alike.size() < 3) {
       ends_alike.push_back(Shown(entry));

@@ -1,4 +1,4 @@
-// What all connections of a server share.
+// State shared by all connections of a server.
 #ifndef CHAIRLIFT_SERVER_HTTP_SERVER_CONTEXT_H_
 #define CHAIRLIFT_SERVER_HTTP_SERVER_CONTEXT_H_
 
@@ -19,7 +19,7 @@
 
 namespace chairlift::http {
 
-// A count that can be awaited to be zero. Thread-safe.
+// A counter that can be waited on to reach zero. Thread-safe.
 class Tally {
  public:
   void Add() { ++count_; }
@@ -28,7 +28,7 @@ class Tally {
     while (left > 1 && !count_.compare_exchange_weak(left, left - 1)) {
     }
     if (left > 1) return;
-    // Under the lock: whoever waits may destroy this once it is 0.
+    // Under the lock, because a waiting thread may destroy this once it is 0.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (--count_ == 0) zero_.notify_all();
   }
@@ -37,7 +37,7 @@ class Tally {
     std::unique_lock<std::mutex> lock(mutex_);
     zero_.wait(lock, [this] { return count_ == 0; });
   }
-  // False where it was not zero in time.
+  // False if it did not reach zero in time.
   bool AwaitZero(std::chrono::milliseconds timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return zero_.wait_for(lock, timeout, [this] { return count_ == 0; });
@@ -46,7 +46,7 @@ class Tally {
  private:
   std::mutex mutex_;
   std::condition_variable zero_;
-  std::atomic<int> count_{0};  // becomes 0 under mutex_
+  std::atomic<int> count_{0};  // reaches 0 only under mutex_
 };
 
 struct ServerContext {
@@ -68,11 +68,11 @@ struct ServerContext {
   const ServerLimits limits;
   const CorsPolicy cors;
   const SitePolicy sites;
-  bool http_metrics = false;         // on the HTTP port, too
+  bool http_metrics = false;         // also on the HTTP port
   int metrics_port = -1;             // −1: none. Both are set before there are connections
   std::atomic<bool> closing{false};  // the last phase of draining: no connection waits for requests
   std::array<Tally, 2> connections_by_port;
-  Tally calls;       // into the engine or other threads, which have not ended yet
+  Tally calls;       // into the engine or other threads, not yet ended
   CodecPool codecs;  // its tasks use the others
 };
 

@@ -18,13 +18,14 @@ namespace chairlift::http {
 namespace {
 
 constexpr size_t kInputBytes = 8192;
-constexpr size_t kReadBytes = 256 << 10;          // of a body, between turns of other connections
-constexpr size_t kLargeBodyBytes = 1 << 20;       // takes long to free
+constexpr size_t kReadBytes = 256 << 10;          // of a body, before other connections get their
+                                                  // turn
+constexpr size_t kLargeBodyBytes = 1 << 20;       // slow to free
 constexpr std::string_view kProbe = "HTTP/1.1 ";  // every answer begins with it
-// For a request that is on its way to a connection that is to end.
+// For a request that is in transit to a connection that must end.
 constexpr std::chrono::milliseconds kLastChance{1000};
 constexpr std::chrono::milliseconds kIdleLinger{500};
-constexpr std::string_view kComment = ":\n\n";  // in a stream of events, of no effect
+constexpr std::string_view kComment = ":\n\n";  // in a stream of events, without effect
 
 TimePoint After(std::chrono::milliseconds delay) { return Clock::Steady().Now() + delay; }
 
@@ -95,21 +96,20 @@ bool Session::RefuseUnread() {
   return refused;
 }
 
-// Where no request has begun, and this connection is to wait for none.
+// Ends the connection if no request has started and it must not wait for another.
 void Session::EndIfClosing() {
   const bool ends = context_->closing && port_ == Port::kInference;
   if (ends && answered_ && !head_started_) EndIdle();
 }
 
-// Ends the connection, where no request is in the socket: closing it would reset one that is on its
-// way.
+// Ends the connection if no request is in the socket: closing would reset a request in transit.
 void Session::EndIdle() {
   char byte;
   if (::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return;  // the next read takes it
   EndSending(kIdleLinger);
 }
 
-// What the client sends from now on is read, so that nothing is reset, and dropped.
+// Reads and drops what the client still sends, so that the connection is not reset.
 void Session::EndSending(std::chrono::milliseconds linger) {
   ::shutdown(fd_, SHUT_WR);
   state_ = State::kLinger;
@@ -122,7 +122,7 @@ void Session::Close() {
 
 void Session::Sweep(TimePoint now) {
   {
-    // Another thread works on this connection: the next sweep looks again.
+    // Another thread is using this connection: the next sweep tries again.
     const Lock free(mutex_, std::try_to_lock);
     if (!free.owns_lock()) return;
   }
@@ -157,7 +157,7 @@ void Session::Sweep(TimePoint now) {
       case State::kWriting:
       case State::kLinger:
         return CloseLocked(lock);
-      case State::kBroken:  // Advance() is on its way
+      case State::kBroken:  // Advance() will run
       case State::kClosed:
         return;
     }
@@ -229,14 +229,14 @@ void Session::Advance(Lock* lock) {
   StartRead(lock);
 }
 
-// What is left after an answer, or after memory was short.
+// Continues after an answer, or after a lack of memory.
 void Session::Resume(Lock* lock) {
   if (state_ == State::kWriting) Write();
   if (state_ == State::kStreaming) SendEvents();
   if (state_ != State::kClosed) Advance(lock);
 }
 
-// Wakes the io thread where work is left that only it may do.
+// Wakes the io thread if there is work that only it may do.
 void Session::ResumeOnLoop() {
   const bool nothing_left =
       state_ == State::kHead && reading_ && input_.empty() && !context_->closing;
@@ -250,7 +250,7 @@ void Session::ResumeOnLoop() {
   }
 }
 
-// Lets go of mutex_ for the system call: the engine may be about to answer.
+// Releases mutex_ for the system call: the engine may be about to answer.
 void Session::StartRead(Lock* lock) {
   if (reading_ || state_ == State::kClosed) return;
   if (ended_) {
@@ -263,7 +263,7 @@ void Session::StartRead(Lock* lock) {
   if (into == nullptr && input_.room() == 0) {
     const bool growing = state_ == State::kHead || state_ == State::kChunks;
     input_.Reserve(growing ? context_->limits.max_header_bytes + kInputBytes : kInputBytes);
-    if (input_.room() == 0) return;  // the answer under way resumes reading
+    if (input_.room() == 0) return;  // the current answer resumes reading
   }
   reading_ = true;
   input_.Pin(into == nullptr);
@@ -287,7 +287,7 @@ void Session::StartRead(Lock* lock) {
 void Session::OnRead(Lock* lock, std::shared_ptr<BodyBuffer> into,
                      const boost::system::error_code& ec, size_t bytes) {
   reading_ = false;
-  if (into == nullptr) input_.Extend(bytes);  // before Pin(), which may move where more goes
+  if (into == nullptr) input_.Extend(bytes);  // before Pin(), which may move the buffer
   input_.Pin(false);
   if (state_ == State::kClosed) {
     if (into != nullptr && into->capacity() >= kLargeBodyBytes)
@@ -317,21 +317,22 @@ void Session::OnRead(Lock* lock, std::shared_ptr<BodyBuffer> into,
   Advance(lock);
 }
 
-// Reset by the client: both directions are shut.
+// The client has reset the connection: both directions are shut.
 bool Session::HungUp() const {
   pollfd waits{.fd = fd_, .events = 0, .revents = 0};
   return ::poll(&waits, 1, 0) > 0 && (waits.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-// The client has closed its sending half and may read on, or has closed all. Sending bytes shows
-// which: a closed connection answers with a reset. (A stream of events gets a comment.)
+// The client has either closed only its sending half and may still read, or has closed everything.
+// Sending bytes tells which: a closed connection answers with a reset. (A stream of events gets a
+// comment.)
 void Session::ProbeClient() {
   deadline_ = TimePoint::max();
   const ssize_t sent = ::send(fd_, kProbe.data(), kProbe.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent > 0) probed_bytes_ = static_cast<size_t>(sent);
 }
 
-// The caller holds a reference to the session beside the loop's. Nothing here may throw.
+// The caller holds a reference to the session in addition to the loop's. Nothing here may throw.
 void Session::CloseLocked(Lock* lock) noexcept {
   if (state_ == State::kClosed) return;
   EndAccess(", cut off");
@@ -341,7 +342,7 @@ void Session::CloseLocked(Lock* lock) noexcept {
   socket_.close(ignored);
   ReleaseAnswer();
   FreeBody();
-  if (may_free) FreeAnswer();  // else the thread that has the request writes it
+  if (may_free) FreeAnswer();  // otherwise the thread that has the request writes it
   const bool cancel = with_engine_;
   lock->unlock();  // the callback may run inside Cancel
   if (cancel) {

@@ -1,4 +1,4 @@
-// One connection: reads requests, hands them to the engine, writes the answers in order.
+// One connection: reads requests, passes them to the engine, and writes the answers in order.
 #ifndef CHAIRLIFT_SERVER_HTTP_SESSION_H_
 #define CHAIRLIFT_SERVER_HTTP_SESSION_H_
 
@@ -35,15 +35,15 @@
 
 namespace chairlift::http {
 
-// Public functions on the io thread only. One request is worked on at a time; bytes of the next
-// wait in the input buffer. What grows with a request is read and encoded on a thread of the codec
-// pool, without mutex_. The engine's callback writes the answer from the engine's thread where that
-// takes one system call and little formatting, so that no other thread needs to wake up; mutex_
-// guards everything that this touches. It spins because the next request often comes while the
-// answer's system call is still returning.
+// Public functions run on the io thread only. One request is handled at a time; bytes of the next
+// wait in the input buffer. Work in proportion to a request is done on a thread of the codec pool,
+// without mutex_. If an answer needs one system call and little formatting, the engine's callback
+// writes it from the engine's thread, so that no other thread has to wake up. mutex_ guards
+// everything that this accesses. It spins because the next request often arrives while the answer's
+// system call is returning.
 //
-// Where memory is short, a request is answered with 503 and its connection closed; a step that
-// failed to allocate is retried by the next sweep.
+// If memory runs out, a request is answered with 503 and its connection closed. A step that failed
+// to allocate is retried by the next sweep.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(std::shared_ptr<ServerContext> context, IoLoop* loop, boost::asio::ip::tcp::socket socket,
@@ -51,16 +51,16 @@ class Session : public std::enable_shared_from_this<Session> {
   ~Session();
 
   void Start();
-  // Answers an error without reading, and closes.
+  // Answers with an error without reading, and closes.
   void Refuse(int status, std::string_view message);
-  // Once the server is closing: ends the connection now, or after the request that is under way or
-  // has been sent already.
+  // When the server is closing: ends the connection now, or after a request that is being handled
+  // or has been sent already.
   void Drain();
-  // Answers a request that has not come whole with 503; false where there is none.
+  // Answers an incomplete request with 503; false if there is none.
   bool RefuseUnread();
-  // Cancels the request under way and closes.
+  // Cancels the current request and closes.
   void Close();
-  // Handles passed deadlines, clients that disconnected, and steps to be retried.
+  // Handles expired deadlines, disconnected clients, and steps to retry.
   void Sweep(TimePoint now);
 
  private:
@@ -68,10 +68,10 @@ class Session : public std::enable_shared_from_this<Session> {
     kHead,       // reading a header, or waiting for one
     kBody,       // reading a body of known length
     kChunks,     // reading a chunked body
-    kBusy,       // the engine, or another thread, has the request
-    kStreaming,  // likewise, and the head of a stream of events is out
-    kWriting,    // the socket takes no more for now
-    kBroken,     // the answer cannot be sent; the io thread is to close
+    kBusy,       // the engine or another thread has the request
+    kStreaming,  // the same, and the head of a stream of events was sent
+    kWriting,    // the socket's buffer is full
+    kBroken,     // the answer cannot be sent; the io thread must close
     kLinger,     // answered and shut down; waits for the client to close
     kClosed,
   };
@@ -79,20 +79,20 @@ class Session : public std::enable_shared_from_this<Session> {
   class Call;
   struct Compressed;
 
-  // Runs `step(&lock)` with mutex_ held, and OutOfMemory() where it throws.
+  // Runs `step(&lock)` with mutex_ held, and OutOfMemory() if it throws.
   template <typename Step>
   void Run(Step step) noexcept;
   void OutOfMemory(Lock* lock) noexcept;
-  void ThreadFailed() noexcept;  // takes mutex_; the thread that had the request
-  // Runs `task(decoders)` on a thread of the pool, without mutex_. False where the request has been
+  void ThreadFailed() noexcept;  // takes mutex_; for the thread that had the request
+  // Runs `task(decoders)` on a thread of the pool, without mutex_. False if the request was
   // answered with 503 instead.
   template <typename Task>
   bool RunOnPool(Task task);
 
-  // All below with mutex_ held (`lock` where it is let go in between), but those that say
-  // otherwise.
-  void Advance(Lock* lock);   // the last thing to do: may let go of the lock
-  bool ReadHead(Lock* lock);  // each returns false where it needs more bytes
+  // Everything below is called with mutex_ held (`lock` if it is released in between), unless it
+  // says otherwise.
+  void Advance(Lock* lock);   // must be the last call: may release the lock
+  bool ReadHead(Lock* lock);  // each returns false if it needs more bytes
   bool ReadBody(Lock* lock);
   bool ReadChunks(Lock* lock);
   std::optional<Reply> RefusalOfRoute() const;
@@ -136,11 +136,11 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void OnInferred(StatusOr<InferResponse>&& response) noexcept;  // takes mutex_; any thread
   void OnHandled(Reply reply) noexcept;                          // takes mutex_; any thread
-  // Of the response into `*text` and `*binary`. Needs no mutex_ while the request is under way. Of
-  // a stream: what did not come in parts, empty where that is nothing.
+  // Encodes the response into `*text` and `*binary`. Needs no mutex_ while the request is being
+  // handled. For a stream: what was not sent in parts, possibly nothing.
   Status EncodeAnswer(const InferResponse& response, std::string* text,
                       std::vector<int>* binary) const;
-  int64_t ElementsOf(const InferResponse& response) const;  // to be spelled out
+  int64_t ElementsOf(const InferResponse& response) const;  // number of elements in its JSON
   void EncodeOnPool(InferResponse response);
   void FinishInfer(const Status& encoded,
                    InferResponse&& response);  // text_ and binary_ are set
@@ -187,44 +187,44 @@ class Session : public std::enable_shared_from_this<Session> {
   const int fd_;
   State state_ = State::kHead;
   TimePoint deadline_ = TimePoint::max();
-  bool counted_ = true;   // among the connections
-  bool stalled_ = false;  // a sweep is to take the next step
+  bool counted_ = true;   // it is counted among the connections
+  bool stalled_ = false;  // a sweep must take the next step
 
   // Reading.
   RequestParser parser_;
   InputBuffer input_;
   std::shared_ptr<BodyBuffer> body_;
   Route route_;
-  TimePoint body_read_at_;               // last
-  const ByteBudget* lacking_ = nullptr;  // by a chunked body
+  TimePoint body_read_at_;               // when body bytes were last read
+  const ByteBudget* lacking_ = nullptr;  // for a chunked body
   bool no_memory_ = false;               // for a chunked body
   bool head_started_ = false;
-  bool answered_ = false;    // a request, on this connection
-  bool reading_ = false;     // a read is under way
+  bool answered_ = false;    // a request was answered on this connection
+  bool reading_ = false;     // a read is in progress
   bool advancing_ = false;   // Advance() is on the io thread's stack
-  bool ended_ = false;       // the client has closed its sending half, or is gone
-  size_t probed_bytes_ = 0;  // of the answer's head, sent to see whether the client is gone
+  bool ended_ = false;       // the client has closed its sending half, or everything
+  size_t probed_bytes_ = 0;  // bytes of the answer's head that were sent to detect a closed client
 
-  // The request with the engine.
+  // The request in the engine.
   OutputFormat format_;
   TextFormat text_format_;
   CompletionFormat completion_;
   RequestId request_id_ = 0;
-  uint64_t submitted_ = 0;    // requests so far; request_id_ is the last one's
+  uint64_t submitted_ = 0;    // number of requests; request_id_ is that of the last
   bool with_engine_ = false;  // request_id_ may be cancelled
-  bool with_thread_ = false;  // of the codec pool or the background has it
-  bool in_flight_ = false;    // counted as such
+  bool with_thread_ = false;  // a thread of the codec pool or the background has it
+  bool in_flight_ = false;    // it is counted as in flight
 
-  // Of /generate and /generate_stream, and of streamed completions.
+  // For /generate and /generate_stream, and for streamed completions.
   GeneratedHead generated_;
   bool without_batch_ = false;
-  std::set<std::string> streamed_;   // outputs that came in parts
-  std::string events_;               // chunks on their way
-  size_t events_sent_ = 0;           // bytes of them that the socket has taken
-  std::atomic<int64_t> unsent_ = 0;  // and those that it has not
+  std::set<std::string> streamed_;   // outputs that were sent in parts
+  std::string events_;               // chunks to be sent
+  size_t events_sent_ = 0;           // bytes of them that were sent
+  std::atomic<int64_t> unsent_ = 0;  // bytes that were not sent
   bool stream_failed_ = false;       // an error event was sent
 
-  std::unique_ptr<Access> access_;  // where it is to be logged
+  std::unique_ptr<Access> access_;  // if it will be logged
 
   // Writing.
   std::string head_;
@@ -233,7 +233,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<int> binary_;
   absl::InlinedVector<iovec, 8> pieces_;
   size_t next_piece_ = 0;
-  int64_t held_bytes_ = 0;  // of an answer that waits for the socket, in the budget
+  int64_t held_bytes_ = 0;  // of an answer that waits for the socket, counted in the budget
   bool answer_waits_ = false;
   bool close_after_ = false;
   bool waiting_to_write_ = false;

@@ -11,9 +11,9 @@
 namespace chairlift::http {
 namespace {
 
-constexpr size_t kFirstBytes = 256 << 10;   // room of a body before any of it has come
-constexpr size_t kChunkedBytes = 64 << 10;  // likewise of one of unknown length
-constexpr size_t kInflateSlice = 1 << 20;   // decompressed between turns of other requests
+constexpr size_t kFirstBytes = 256 << 10;   // initial room for a body
+constexpr size_t kChunkedBytes = 64 << 10;  // initial room for a body of unknown length
+constexpr size_t kInflateSlice = 1 << 20;   // decompressed before other requests get their turn
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view kNoMemory = "no memory for the request body";
 
@@ -27,7 +27,7 @@ size_t LargestBody(Endpoint endpoint, const ServerLimits& limits) {
   return std::min(limits.max_body_bytes, limits.max_admin_body_bytes);
 }
 
-// Bytes that a compressed body may turn into: without a length of its JSON, all of it is JSON.
+// The maximum decompressed size of a body: without a length of its JSON, all of it is JSON.
 size_t LargestInflated(const RequestHead& head, Endpoint endpoint, const ServerLimits& limits) {
   const size_t largest = LargestBody(endpoint, limits);
   return head.json_length.has_value() ? largest : std::min(largest, limits.max_json_bytes);
@@ -60,7 +60,7 @@ bool Session::ReadHead(Lock* lock) {
   return true;
 }
 
-// Why the endpoint is not for this request; OK where it is.
+// Why the endpoint cannot be used for this request; nothing if it can.
 std::optional<Reply> Session::RefusalOfRoute() const {
   const RequestHead& head = parser_.head();
   if (route_.endpoint == Endpoint::kNone) return ErrorReply(route_.error_status, route_.error);
@@ -109,12 +109,12 @@ void Session::BeginBody(Lock* lock) {
   }
   state_ = head.chunked ? State::kChunks : State::kBody;
   if (head.expect_continue && input_.empty()) {
-    // 25 bytes into an empty socket buffer; a client that misses them sends the body anyway.
+    // 25 bytes into an empty socket buffer; a client that does not get them sends the body anyway.
     ::send(fd_, kContinue.data(), kContinue.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }
 
-// Of a body as it is announced, or has come; false where it has been refused.
+// For a body as announced or received; false if it was refused.
 bool Session::CheckSize(size_t json_bytes, size_t bytes) {
   const ServerLimits& limits = context_->limits;
   const size_t largest = LargestBody(route_.endpoint, limits);
@@ -145,7 +145,7 @@ void Session::RefuseBody(const ByteBudget* lacking) {
                              : ErrorReply(protocol::TooManyBytes(*client_, *lacking)));
 }
 
-// Never grows while it is read into: the read has ended.
+// Never grows during a read: the read has ended.
 bool Session::ReadBody(Lock* lock) {
   const size_t length = parser_.head().content_length;
   while (true) {
@@ -200,15 +200,15 @@ bool Session::ReadChunks(Lock* lock) {
   return true;
 }
 
-// A body on its way through decompression.
+// A body during decompression.
 struct Session::Compressed {
   std::shared_ptr<BodyBuffer> bytes;
   std::unique_ptr<Inflater> inflater;  // reads them
-  std::shared_ptr<BodyBuffer> body;    // what they turn into
+  std::shared_ptr<BodyBuffer> body;    // the decompressed bytes
   size_t largest = 0;
 };
 
-// The body is whole: on to the engine, or first to be decompressed.
+// The body is complete: passes it to the engine, or decompresses it first.
 void Session::EndBody(Lock* lock) {
   const RequestHead& head = parser_.head();
   const std::shared_ptr<BodyBuffer> body = std::move(body_);
@@ -223,12 +223,12 @@ void Session::EndBody(Lock* lock) {
   InflateOnPool(std::move(compressed));
 }
 
-// One slice a task, so that a body that grows a thousandfold does not delay other requests.
+// One slice per task, so that a body that grows a thousandfold does not delay other requests.
 void Session::InflateOnPool(Compressed compressed) {
   RunOnPool([this, compressed = std::move(compressed)](Decoders&) mutable {
     BodyBuffer& body = *compressed.body;
     const auto refuse = [&](Reply reply) {
-      compressed = Compressed();  // given back before the client may send more
+      compressed = Compressed();  // freed before the client may send more
       AnswerFromPool(std::move(reply));
     };
     const size_t largest = compressed.largest;

@@ -1,4 +1,4 @@
-// A request that another thread than the io thread has.
+// A request in the hands of a thread other than the io thread.
 #ifndef CHAIRLIFT_SERVER_HTTP_SESSION_CALL_H_
 #define CHAIRLIFT_SERVER_HTTP_SESSION_CALL_H_
 
@@ -11,8 +11,8 @@
 
 namespace chairlift::http {
 
-// Counted among the server's calls from its making (kCounted: from before) to its end. Lets go of
-// the session before that: the last one to do so destroys the socket, which needs the loop alive.
+// Counted among the server's calls from its construction (kCounted: from before) to its end.
+// Releases the session before that: the last owner destroys the socket, which needs the loop alive.
 class Session::Call {
  public:
   enum Counting { kNotCounted, kCounted };

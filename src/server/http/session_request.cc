@@ -1,4 +1,4 @@
-// The state machine of a connection: whole requests, on their way to the engine or a handler.
+// The state machine of a connection: complete requests, and their way to the engine or a handler.
 #include <algorithm>
 #include <utility>
 
@@ -9,14 +9,14 @@
 namespace chairlift::http {
 namespace {
 
-// Bodies up to this are read on the io thread: a fraction of a millisecond. Most binary tensors are
-// not copied.
+// Bodies up to this size are read on the io thread: a fraction of a millisecond. Most binary
+// tensors are not copied.
 constexpr size_t kInlineJsonBytes = 32 << 10;
 constexpr size_t kInlineBodyBytes = 1 << 20;
 
 }  // namespace
 
-// `body` is in `owner`, or where that is null at the front of the input buffer.
+// `body` is in `owner` or, if that is null, at the front of the input buffer.
 void Session::Dispatch(Lock* lock, std::string_view body,
                        const std::shared_ptr<BodyBuffer>& owner) {
   state_ = State::kBusy;
@@ -89,7 +89,7 @@ void Session::InferOnPool(const std::shared_ptr<BodyBuffer>& body) {
   });
 }
 
-// Of the request under way, which no other thread touches.
+// For the current request, which no other thread accesses.
 StatusOr<InferRequest> Session::Decode(Decoders& decoders, std::string_view body,
                                        const std::shared_ptr<const void>& owner) {
   if (Completes(route_.endpoint)) {
@@ -113,7 +113,7 @@ StatusOr<DecodedInfer> Session::DecodeRawInfer(std::string_view body,
   return DecodeRaw(body, model, context_->limits, owner);
 }
 
-// A missing model is reported before errors of the body.
+// A missing model is reported before errors in the body.
 Reply Session::RefusalOf(const Status& body) const {
   const Status model = context_->service.Find(route_.model, route_.version).status();
   return ErrorReply(route_.model.empty() || model.ok() ? body : model);
@@ -140,7 +140,7 @@ StatusOr<InferRequest> Session::DecodeCompletion(CompletionDecoder& decoder,
   return std::move(decoded.request);
 }
 
-// Of a request whose answer may come in parts.
+// For a request whose answer may be sent in parts.
 void Session::BeginParts(InferRequest* request) {
   streamed_.clear();
   events_.clear();
@@ -148,7 +148,7 @@ void Session::BeginParts(InferRequest* request) {
   stream_failed_ = false;
   unsent_ = 0;
   if (!Streams()) return;
-  // Not a share of the session: the engine may keep this longer than the callback.
+  // Not an owner of the session: the engine may keep this longer than the callback.
   request->on_parts = [session = weak_from_this()](std::span<const InferPart> parts) {
     if (const auto self = session.lock()) self->OnParts(parts);
   };
@@ -164,8 +164,7 @@ bool Session::Streams() const {
          (Completes(route_.endpoint) && completion_.stream);
 }
 
-// The model of the route or, where that takes tokens and the body has a text, the one that takes
-// texts for it.
+// The model of the route. If that takes tokens and the body has text, the text model for it.
 StatusOr<ModelMetadata> Session::GeneratingModel(std::string_view body) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelMetadata model,
                              context_->service.Find(route_.model, route_.version));
@@ -179,7 +178,7 @@ StatusOr<ModelMetadata> Session::GeneratingModel(std::string_view body) {
                                            context_->service, &model.name));
   route_.version.clear();
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelMetadata texts, context_->service.Find(route_.model, ""));
-  texts.name = model.name;  // as clients name it
+  texts.name = model.name;  // its name for clients
   return texts;
 }
 
@@ -204,8 +203,7 @@ void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
   }
   request->model = std::move(route_.model);
   request->version = std::move(route_.version);
-  // Connections that are opened for one request each are one member together: whoever opens many
-  // gets no more for it.
+  // Connections with a single request count as one member together, so opening many gains nothing.
   const uint64_t member = submitted_ > 0 ? static_cast<uint64_t>(fd_) + 1 : 0;
   request->caller = {.group = client_->number, .member = member};
   InferCallback callback = [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
@@ -227,7 +225,7 @@ void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
     throw;
   }
   lock->lock();
-  if (submitted_ != number) return;  // answered, and on with the next
+  if (submitted_ != number) return;  // it was answered, and the next request has started
   request_id_ = id;
   if (state_ != State::kClosed || !with_engine_) return;
   lock->unlock();
@@ -247,7 +245,7 @@ void Session::EndAccess(const char* end) noexcept {
     if (access_->model.empty() && !with_thread_) access_->model = route_.model;
     LogAccess(parser_.head(), *access_, client_->name, end);
   } catch (const std::exception&) {
-    // No memory for a line of the log.
+    // No memory for a log line.
   }
   access_.reset();
 }

@@ -1,8 +1,8 @@
-// The state machine of a connection: answers that come in parts, as server-sent events.
+// The state machine of a connection: answers in parts, as server-sent events.
 //
-// Events go out from the engine's thread as they come, one system call for all that are ready. What
-// the socket does not take waits here, and never holds up the engine: it is bounded by the answer,
-// and counted against the server's budget.
+// Events are sent from the engine's thread as they come, with one system call for all that are
+// ready. What the socket does not accept waits here and never blocks the engine. It is bounded by
+// the answer, and counted in the server's budget.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -103,7 +103,7 @@ void Session::SendEvents() {
     events_sent_ += static_cast<size_t>(taken);
   }
   const size_t moved = events_sent_ - begun;
-  // Drops the bytes that were sent, but does not move the rest each time.
+  // Drops the bytes that were sent, without moving the rest each time.
   if (events_sent_ > events_.size() / 2) {
     events_.erase(0, events_sent_);
     events_sent_ = 0;
@@ -126,7 +126,7 @@ void Session::SendEvents() {
   WaitToWrite();
 }
 
-// What is left of the events, one with text_ unless that is empty, and the end.
+// The remaining events, one with text_ unless that is empty, and the end.
 void Session::FinishStream(const Status& status) {
   if (state_ == State::kBusy) {
     if (!status.ok()) return Respond(ErrorReply(context_->service.Explain(status)));

@@ -1,4 +1,4 @@
-// The state machine of a connection: answering.
+// The state machine of a connection: sending answers.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -19,13 +19,13 @@
 namespace chairlift::http {
 namespace {
 
-// More JSON than this is formatted by the codec pool, to keep workers free.
+// Larger JSON is formatted by the codec pool, to keep workers free.
 constexpr int64_t kInlineJsonElements = 4096;
 constexpr size_t kMostPieces = 1024;      // IOV_MAX
-constexpr size_t kTurnBytes = 1 << 20;    // written between turns of other connections
-constexpr size_t kSendBytes = 256 << 10;  // by one system call
+constexpr size_t kTurnBytes = 1 << 20;    // written before other connections get their turn
+constexpr size_t kSendBytes = 256 << 10;  // per system call
 constexpr size_t kKeepTextBytes = 64 << 10;
-constexpr size_t kLargeBytes = 1 << 20;  // take long to free
+constexpr size_t kLargeBytes = 1 << 20;  // slow to free
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr std::string_view kNoMemoryAnswer =
     "HTTP/1.1 503 Service Unavailable\r\n"
@@ -52,7 +52,7 @@ bool AsksOfModel(Endpoint endpoint) {
   }
 }
 
-// Between events that are sent as one.
+// Between events that are sent together.
 constexpr std::string_view kEventSeparator = "\n\ndata: ";
 
 // Whether the socket has room now.
@@ -72,7 +72,7 @@ void Session::OnInferred(StatusOr<InferResponse>&& response) noexcept {
     binary_.clear();
     const bool generates =
         route_.endpoint == Endpoint::kGenerate || route_.endpoint == Endpoint::kGenerateStream;
-    if (response.ok() && generates) response->model = generated_.model;  // as clients name it
+    if (response.ok() && generates) response->model = generated_.model;  // its name for clients
     if (!response.ok()) {
       FinishInfer(response.status(), {});
     } else if (ElementsOf(*response) <= kInlineJsonElements) {
@@ -133,7 +133,7 @@ Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
       if (stream_failed_) return absl::OkStatus();
       CHAIRLIFT_ASSIGN_OR_RETURN(const bool any,
                                  EncodeGenerated(response, streamed_, without_batch_, text));
-      if (!any) text->clear();  // all of it came in parts
+      if (!any) text->clear();  // everything was sent in parts
       return absl::OkStatus();
     }
   }
@@ -176,14 +176,14 @@ void Session::Respond(Reply reply, std::string_view allow) {
 
 void Session::RespondAndClose(int status, std::string_view message) {
   close_after_ = true;
-  if (status == 413 && AsksOfModel(route_.endpoint)) {  // no size would be right
+  if (status == 413 && AsksOfModel(route_.endpoint)) {  // no size would be correct
     const Status known = context_->service.engine().Metadata(route_.model, route_.version).status();
     if (absl::IsNotFound(known)) return Respond(ErrorReply(context_->service.Explain(known)));
   }
   Respond(ErrorReply(status, message));
 }
 
-// Adds what follows from the request and the time.
+// Adds the fields that depend on the request and the time.
 void Session::AppendHead(ResponseHead head, std::string* out) const {
   const RequestHead& request = parser_.head();
   head.http_1_0 = request.http_1_0;
@@ -226,7 +226,7 @@ void Session::SendAnswer(int status) {
   state_ = State::kWriting;
   if (body_ != nullptr) FreeBody();
   if (port_ == Port::kInference) context_->metrics.Responded(status);
-  if (access_ == nullptr) BeginAccess();  // of a request whose header has not come whole
+  if (access_ == nullptr) BeginAccess();  // for a request with an incomplete header
   if (access_ != nullptr) {
     access_->status = status;
     access_->bytes = probed;
@@ -235,7 +235,7 @@ void Session::SendAnswer(int status) {
   Write();
 }
 
-// As much as may go in one turn.
+// As much as one turn allows.
 void Session::Write() {
   size_t turn = kTurnBytes;
   while (next_piece_ < pieces_.size()) {
@@ -286,14 +286,14 @@ void Session::Write() {
   OnWritten();
 }
 
-// After `bytes` of it, more of the answer is left.
+// `bytes` were written, and more of the answer is left.
 void Session::PaceAnswer(size_t bytes) {
   const TimePoint now = Clock::Steady().Now();
   const bool waited = std::exchange(answer_waits_, true);
   deadline_ = waited ? pace_.Moved(deadline_, bytes, now) : pace_.Start(now);
 }
 
-// Counts what the socket does not take yet against the server's budget; false where that is spent.
+// Counts what the socket does not accept yet in the server's budget; false if that is used up.
 bool Session::HoldAnswer() {
   if (held_bytes_ > 0) return true;
   for (size_t i = next_piece_; i < pieces_.size(); ++i) {
@@ -304,7 +304,7 @@ bool Session::HoldAnswer() {
   return false;
 }
 
-// Most answers were never held: no count that other threads share is touched.
+// Most answers were never held, and this then accesses no shared counter.
 void Session::ReleaseAnswer() {
   if (held_bytes_ > 0) client_->bytes->Give(std::exchange(held_bytes_, 0));
 }

@@ -31,7 +31,7 @@ bool IsAddress(std::string_view host) {
   return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
 }
 
-// The site is http(s)://`host`, whatever stands for the port that is the scheme's own.
+// Whether the site is http(s)://`host`, ignoring the scheme's default port.
 bool IsSame(std::string_view origin, std::string_view host) {
   for (const auto& [scheme, port] :
        {std::pair<std::string_view, std::string_view>{"http://", ":80"}, {"https://", ":443"}}) {

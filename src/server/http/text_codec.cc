@@ -38,7 +38,7 @@ Status FindModel(Endpoint endpoint, const protocol::Service& service, DecodedTex
   return absl::OkStatus();
 }
 
-// `count` times the same text, as a tensor of its own memory.
+// A tensor with the same text `count` times, which it owns.
 Tensor Repeated(std::string text, size_t count) {
   struct Owned {
     std::string text;
@@ -58,7 +58,7 @@ bool IsOfLengthOne(std::span<const float> vector) {
   return std::abs(square - 1) < kRounding;
 }
 
-// To length 1; a vector of zeros stays.
+// Normalises to length 1; zero vectors are unchanged.
 void ScaleToOne(std::span<float> vector) {
   double square = 0;
   for (const float x : vector) square += double{x} * x;
@@ -107,7 +107,7 @@ Status EncodeVectors(Endpoint endpoint, const InferResponse& response, const Tex
   std::vector<float> vector;
   for (int64_t row = 0; row < vectors->shape()[0]; ++row) {
     const float* const from = vectors->data<float>() + row * vectors->shape()[1];
-    // A part of a vector of length 1 has length 1 again.
+    // A part of a vector of length 1 is normalised again.
     const bool normalize = format.normalize || (size < whole && IsOfLengthOne({from, whole}));
     vector.assign(from, from + size);
     if (normalize) ScaleToOne(vector);
@@ -242,7 +242,7 @@ bool IsOfTexts(Endpoint endpoint) {
 struct TextDecoder::Impl {
   explicit Impl(const ServerLimits& server_limits) : limits(server_limits) {}
 
-  // What a request says, field by field.
+  // The fields of a request.
   struct Fields {
     TextInputs texts;
     std::string_view texts_key = {};
@@ -257,8 +257,8 @@ struct TextDecoder::Impl {
     return Name(value, key, limits);
   }
 
-  // A cross-encoder's documents: "texts" are text-embeddings-inference's, "documents" Cohere's and
-  // Jina's, whose answers have another form.
+  // A cross-encoder's documents: "texts" in text-embeddings-inference, "documents" in Cohere's and
+  // Jina's APIs, whose answers have another form.
   static Status ReadPassages(std::string_view key, dom::element value, Fields* fields,
                              Endpoint* endpoint) {
     if (!fields->texts_key.empty()) {
@@ -342,8 +342,8 @@ struct TextDecoder::Impl {
     return kOfRerank;
   }
 
-  // What a request to "/" asks for: pairs are scored, sentences compared; else vectors are made or,
-  // if there is no model for that but one for this, texts classified.
+  // What a request to "/" means: pairs are scored, sentences compared. Otherwise vectors are
+  // computed or, if only a classification model exists, texts classified.
   static StatusOr<Endpoint> EndpointOf(const dom::object& root, const protocol::Service& service) {
     std::string model;
     bool vectors = true;
@@ -415,7 +415,7 @@ struct TextDecoder::Impl {
     InferRequest& request = decoded->request;
     if (vectors) {
       request.inputs = {{"text", std::move(texts)}, {"options", std::move(options)}};
-      // Where it is said: what the pipeline's files say of it does not count.
+      // If it is set in the request, the pipeline's files do not count.
       request.outputs = {fields.normalize ? "pooled" : "embedding"};
       format.normalize = fields.normalize.value_or(false);
     } else {
@@ -474,7 +474,7 @@ std::string TextError(Endpoint endpoint, int* status, std::string_view message) 
   const bool tei = InfersTexts(endpoint) && endpoint != Endpoint::kEmbeddings &&
                    endpoint != Endpoint::kRerankDocuments;
   if (tei) {
-    // As text-embeddings-inference: its kinds, and their codes.
+    // The error kinds and codes of text-embeddings-inference.
     std::string_view kind = "Backend";
     if (*status == 503) {
       kind = "Unhealthy";

@@ -17,11 +17,11 @@ namespace dom = simdjson::dom;
 
 constexpr size_t kShownField = 64;  // bytes of an unknown field in its error
 
-// Fields of other servers' requests that no answer depends on.
+// Fields of other servers' requests that affect no answer.
 constexpr std::string_view kChangeNothing[] = {"user",     "metadata",   "options",
                                                "priority", "request_id", "id"};
 
-// Fields of theirs that this server does not have, and what it has in their place.
+// Fields of other servers that this one does not have, and their replacements.
 struct OtherField {
   std::string_view field, instead;
 };
@@ -150,7 +150,7 @@ Status AddPromptName(const std::string& name, TextInputs* to) {
 
 Status ReadFields(const dom::object& root, bool parameters, FieldReader read) {
   const auto read_one = [&](std::string_view key, dom::element value) -> Status {
-    if (value.is_null()) return absl::OkStatus();  // as if it were absent
+    if (value.is_null()) return absl::OkStatus();  // counts as absent
     const auto* const end = std::end(kChangeNothing);
     if (std::find(std::begin(kChangeNothing), end, key) != end) return absl::OkStatus();
     return read(key, value);

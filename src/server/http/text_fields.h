@@ -1,6 +1,6 @@
-// Text inputs of requests in JSON, as all routes of texts read them, and the tensors that the
-// models of text take and give (docs/guides/embeddings.md). Only codecs include it, for simdjson is
-// a heavy header.
+// Text inputs of JSON requests, common to all text routes, and the tensors that text models read
+// and write (docs/guides/embeddings.md). Included only by codecs, because simdjson is a heavy
+// header.
 #ifndef CHAIRLIFT_SERVER_HTTP_TEXT_FIELDS_H_
 #define CHAIRLIFT_SERVER_HTTP_TEXT_FIELDS_H_
 
@@ -19,25 +19,25 @@
 
 namespace chairlift::http {
 
-inline constexpr size_t kMostTexts = 2048;  // of a request, as OpenAI's service has it
+inline constexpr size_t kMostTexts = 2048;  // per request, as in OpenAI's API
 
-// What a tokenizer's input "text" is: the second column of its "options".
+// The meaning of a tokenizer's input "text": the second column of its "options".
 enum class TextKind : int64_t {
   kText = 0,
   kIds = 1,             // token ids, four bytes each
-  kMessages = 2,        // of a chat: JSON
+  kMessages = 2,        // messages of a chat, as JSON
   kPrompted = 3,        // the name of a prompt, a zero byte, and a text
-  kAlone = 4,           // a text without a second one, of a model that takes pairs
-  kDescribed = 5,       // a text whose tokens are to be described
-  kDescribedPlain = 6,  // likewise, without special tokens
-  kDecoded = 7,         // token ids whose text is wanted, without special tokens
-  kDecodedAll = 8,      // likewise, with them
+  kAlone = 4,           // a text without a second one, for a model that takes pairs
+  kDescribed = 5,       // a text whose tokens must be described
+  kDescribedPlain = 6,  // the same, without special tokens
+  kDecoded = 7,         // token ids to convert to text, without special tokens
+  kDecodedAll = 8,      // the same, with special tokens
 };
 
-// What to do with a text of more tokens than the model takes: the first column.
+// What to do with a text of more tokens than the model accepts: the first column.
 struct Truncation {
   bool truncate = false;
-  // Which tokens go, as that column has it: 1 the last, 2 the first, 3 those that the files say.
+  // Which tokens are removed, in that column: 1 the last, 2 the first, 3 as set by the files.
   int64_t side = 3;
 
   // Reads "truncate" and "truncation_direction"; false if `key` is another field.
@@ -46,7 +46,7 @@ struct Truncation {
   int64_t option() const { return truncate ? side : 0; }
 };
 
-// The texts of a request. `kinds`: of each.
+// The texts of a request. `kinds`: one per text.
 struct TextInputs {
   std::vector<std::string> texts;
   std::vector<TextKind> kinds;
@@ -54,40 +54,40 @@ struct TextInputs {
   int64_t rows() const { return static_cast<int64_t>(texts.size()); }
 };
 
-// Every error below is kInvalidArgument and calls the field `what`.
+// Every error below is kInvalidArgument and uses `what` as the field's name.
 
-// A text, a list of texts, a list of token ids, or a list of such.
+// A text, a list of texts, a list of token ids, or a list of such lists.
 Status ReadTexts(simdjson::dom::element value, std::string_view what, TextInputs* to);
-// A list of texts; an object's "text" stands for it.
+// A list of texts; an object counts as its "text".
 Status ReadDocuments(simdjson::dom::element value, std::string_view what, TextInputs* to);
 StatusOr<std::string> ReadText(simdjson::dom::element value, std::string_view what);
 Status AppendText(simdjson::dom::element value, std::string_view what, TextInputs* to);
 // Token ids, four bytes each.
 StatusOr<std::string> ReadIds(simdjson::dom::array array, std::string_view what);
 
-// The name of a prompt that the model has.
+// The name of one of the model's prompts.
 StatusOr<std::string> ReadPromptName(simdjson::dom::element value, const ServerLimits& limits);
-// Has each text name its prompt.
+// Adds the prompt name to each text.
 Status AddPromptName(const std::string& name, TextInputs* to);
 
-// Calls `read` for every field of a request but those that are null or change no answer ("user",
-// …). `parameters`: those inside an object of that name count as the request's own, as clients of
-// text-embeddings-inference send them. kInvalidArgument if a field is given in both.
+// Calls `read` for every field of a request except those that are null or affect no answer ("user",
+// …). `parameters`: fields of an object of that name count as the request's own, as sent by clients
+// of text-embeddings-inference. kInvalidArgument if a field is in both.
 using FieldReader = absl::FunctionRef<Status(std::string_view key, simdjson::dom::element value)>;
 Status ReadFields(const simdjson::dom::object& root, bool parameters, FieldReader read);
 
-// The error of a field that a route does not have. `known`: those that it has.
+// The error for an unknown field of a route. `known`: its fields.
 Status UnknownField(std::string_view field, std::span<const std::string_view> known);
 
-// "options" of these texts.
+// The tensor "options" for these texts.
 Tensor TextOptions(const TextInputs& texts, const Truncation& truncation);
 
-// Null if the answer has no output of that name and two dimensions.
+// Null if the answer has no output of that name with two dimensions.
 const Tensor* FindMatrix(const InferResponse& response, std::string_view name);
 // The sum of "num_tokens".
 int64_t CountTokens(const InferResponse& response);
 
-// `number` is finite.
+// `number` must be finite.
 void AppendFloat(float number, std::string* json);
 
 }  // namespace chairlift::http

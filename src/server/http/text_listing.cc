@@ -15,9 +15,9 @@
 namespace chairlift::http {
 namespace {
 
-// As OpenAI's clients read a model.
+// A model in the format of OpenAI's clients.
 void AppendTextModel(std::string_view name, std::string* json) {
-  // Files have no time of their own that all clients could use: since when it may be asked here.
+  // Files have no creation time that is useful to all clients, so this is when the server started.
   static const int64_t kStarted = std::chrono::duration_cast<std::chrono::seconds>(
                                       std::chrono::system_clock::now().time_since_epoch())
                                       .count();
@@ -29,7 +29,7 @@ void AppendTextModel(std::string_view name, std::string* json) {
   json->append(",\"parent\":null}");
 }
 
-// How text-embeddings-inference calls what they do.
+// The names of their tasks in text-embeddings-inference.
 struct TextTask {
   std::string_view suffix, type;
 };
@@ -82,7 +82,7 @@ std::string DescribeTextService(const protocol::Service& service) {
     }
   }
   std::string json = "{";
-  // Clients of one model read its fields here.
+  // Clients of a single model expect its fields here.
   if (count == 1) json.append(models, 1, models.size() - 2).push_back(',');
   fmt::format_to(std::back_inserter(json),
                  R"("max_client_batch_size":{},"auto_truncate":false,"version":)", kMostTexts);

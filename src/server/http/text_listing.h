@@ -1,4 +1,4 @@
-// What clients of OpenAI's and of text-embeddings-inference ask about models that take text inputs.
+// Queries of OpenAI's and text-embeddings-inference's clients about models with text inputs.
 #ifndef CHAIRLIFT_SERVER_HTTP_TEXT_LISTING_H_
 #define CHAIRLIFT_SERVER_HTTP_TEXT_LISTING_H_
 
@@ -12,7 +12,7 @@ namespace chairlift::http {
 
 // GET /v1/models
 std::string ListTextModels(const protocol::Service& service);
-// GET /v1/models/{model}. kNotFound: there is no such model, or it takes no text inputs.
+// GET /v1/models/{model}. kNotFound: there is no such model, or it has no text inputs.
 StatusOr<std::string> DescribeTextModel(const std::string& name, const protocol::Service& service);
 // GET /info
 std::string DescribeTextService(const protocol::Service& service);

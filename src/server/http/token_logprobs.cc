@@ -11,10 +11,10 @@
 namespace chairlift::http {
 namespace {
 
-// JSON has no infinity: a token that was left out has what OpenAI's service gives for it.
+// JSON has no infinity: an excluded token gets the value that OpenAI's API returns.
 constexpr float kLeastLogprob = -9999;
 
-// The first token of an echoed prompt follows none, and has none.
+// The first token of an echoed prompt has no predecessor and no log-probability.
 bool None(float logprob) { return logprob > 0; }
 
 void AppendLogprob(float logprob, std::string* json) {

@@ -1,4 +1,4 @@
-// Log-probabilities of the tokens of texts, as OpenAI's completions have them.
+// Log-probabilities of tokens in the format of OpenAI's completions.
 #ifndef CHAIRLIFT_SERVER_HTTP_TOKEN_LOGPROBS_H_
 #define CHAIRLIFT_SERVER_HTTP_TOKEN_LOGPROBS_H_
 
@@ -12,40 +12,41 @@
 
 namespace chairlift::http {
 
-// Null where there is none of that name and type.
+// Null if there is none with that name and type.
 const Tensor* FindTextOutput(std::span<const NamedTensor> outputs, std::string_view name,
                              DType dtype);
 
 // Reads the outputs `tokens`, `token_logprobs`, `text_offset` [answers, longest], `top_tokens` and
-// `top_logprobs` [answers, longest, likely] of a model that continues texts, which must outlive it.
+// `top_logprobs` [answers, longest, likely] of a model that generates text. The outputs must
+// outlive it.
 class TokenLogprobs {
  public:
-  TokenLogprobs() = default;  // there are none
-  // None where the request wants none. kInternal where outputs do not fit each other.
+  TokenLogprobs() = default;  // empty
+  // Empty if the request does not want any. kInternal if outputs do not fit each other.
   static StatusOr<TokenLogprobs> Of(std::span<const NamedTensor> outputs);
 
   // {"tokens":[…],"token_logprobs":[…],"top_logprobs":[{…},…],"text_offset":[…]}, or null.
   void Append(int64_t answer, std::string* json) const;
-  // As chats have them: {"content":[{"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]},…]}.
+  // In the format of chats: {"content":[{"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]},…]}.
   void AppendContent(int64_t answer, std::string* json) const;
 
  private:
-  size_t Count(int64_t answer) const;  // tokens
+  size_t Count(int64_t answer) const;  // number of tokens
   size_t At(int64_t answer, size_t token) const {
     return static_cast<size_t>(answer * tokens_->shape()[1]) + token;
   }
   bool has(int64_t answer) const {
     return tokens_ != nullptr && answer >= 0 && answer < tokens_->shape()[0];
   }
-  // `append(name, logprob)` of the most likely in its place. Of tokens that have one name, the
-  // first, which is the most likely.
+  // `append(name, logprob)` for the most likely tokens at a position. If tokens have the same name,
+  // only the first, which is the most likely.
   template <typename Each>
   void ForEachLikely(size_t at, std::string* json, Each append) const;
 
   const Tensor* tokens_ = nullptr;
   const Tensor* logprobs_ = nullptr;
   const Tensor* offsets_ = nullptr;
-  const Tensor* top_tokens_ = nullptr;  // null: none are wanted
+  const Tensor* top_tokens_ = nullptr;  // null: not requested
   const Tensor* top_logprobs_ = nullptr;
 };
 

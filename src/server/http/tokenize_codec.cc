@@ -13,15 +13,15 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// Of a request's only text: what is said of a token takes some fifty times the bytes that it has.
+// For a request with a single text: the description of a token takes about fifty times its bytes.
 constexpr size_t kMostTextBytes = size_t{1} << 20;
-// Of all its texts, where there are several: they are one batch of the tokenizer.
+// For all texts of a request with several: they are one batch of the tokenizer.
 constexpr size_t kMostBatchBytes = size_t{160} << 10;
 constexpr std::string_view kTokenizer = "/tokenizer";
 constexpr std::string_view kOfTokenize[] = {"model", "inputs", "add_special_tokens"};
 constexpr std::string_view kOfDecode[] = {"model", "ids", "skip_special_tokens"};
 
-// The tokenizer of the model `*name` or, if that is empty, of the only one that takes texts.
+// The tokenizer of the model `*name` or, if that is empty, of the only one with text inputs.
 StatusOr<std::string> FindTokenizer(const protocol::Service& service, std::string* name) {
   std::vector<std::string> names;
   for (const std::string_view suffix : {kEmbed, kRerank, kClassify, kComplete}) {
@@ -97,7 +97,7 @@ Status EncodeTokens(Endpoint endpoint, const InferResponse& response, std::strin
     if (endpoint == Endpoint::kDecode) {
       AppendJsonString(said, json);
     } else {
-      json->append(said);  // which is JSON
+      json->append(said);  // already JSON
     }
   }
   json->push_back(']');

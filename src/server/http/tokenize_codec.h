@@ -1,4 +1,4 @@
-// Requests and answers of tokenizers, as text-embeddings-inference has them:
+// Tokenizer requests and answers in the format of text-embeddings-inference:
 //
 //   POST /tokenize  {"inputs": "a text", "add_special_tokens": true}
 //   [[{"id": 101, "text": "[CLS]", "special": true, "start": null, "stop": null}, …]]
@@ -15,7 +15,7 @@
 
 namespace chairlift::http {
 
-// As TextDecoder::Decode().
+// As in TextDecoder::Decode().
 Status DecodeTokenize(const simdjson::dom::object& root, const protocol::Service& service,
                       const ServerLimits& limits, DecodedTexts* decoded);
 Status EncodeTokens(Endpoint endpoint, const InferResponse& response, std::string* json);

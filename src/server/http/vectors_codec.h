@@ -1,10 +1,10 @@
-// Requests and answers about vectors of texts that are no list of them, as
-// text-embeddings-inference has them:
+// Requests about text vectors whose answers are not lists of them, in the format of
+// text-embeddings-inference:
 //
 //   POST /similarity  {"inputs": {"source_sentence": "a text", "sentences": ["another", …]}}
-//   [0.83, …]: the cosine between the vectors of each sentence and of the source
+//   [0.83, …]: the cosine between the vector of each sentence and that of the source
 //   POST /embed_all   {"inputs": ["a text", …]}
-//   [[[…], …], …]: a vector for each token of each text, as the model gives it
+//   [[[…], …], …]: the model's vector for each token of each text
 #ifndef CHAIRLIFT_SERVER_HTTP_VECTORS_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_VECTORS_CODEC_H_
 
@@ -16,7 +16,7 @@
 
 namespace chairlift::http {
 
-// As TextDecoder::Decode().
+// As in TextDecoder::Decode().
 Status DecodeVectors(const simdjson::dom::object& root, const protocol::Service& service,
                      const ServerLimits& limits, DecodedTexts* decoded);
 Status EncodeSimilarity(const InferResponse& response, std::string* json);

@@ -1,4 +1,4 @@
-// Which addresses are one client, and forgetting those that are gone.
+// Determines which addresses are one client, and drops those that are gone.
 #include "server/protocol/clients.h"
 
 #include <fmt/format.h>

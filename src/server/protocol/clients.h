@@ -1,4 +1,4 @@
-// What the connections of one client address hold together.
+// The resources of all connections of one client address.
 #ifndef CHAIRLIFT_SERVER_PROTOCOL_CLIENTS_H_
 #define CHAIRLIFT_SERVER_PROTOCOL_CLIENTS_H_
 
@@ -19,8 +19,7 @@ namespace chairlift::protocol {
 
 // Thread-safe.
 struct Client {
-  // Counts a request until EndRequest(). False, and nothing is counted, where it has `limit`
-  // already.
+  // Counts a request until EndRequest(). False, with nothing counted, if it already has `limit`.
   [[nodiscard]] bool BeginRequest(int limit) {
     if (requests.fetch_add(1) < limit) return true;
     --requests;
@@ -29,27 +28,27 @@ struct Client {
   void EndRequest() { --requests; }
 
   std::string name;                   // "192.0.2.7" or "2001:db8::/64"
-  uint64_t number = 0;                // of its address, whenever it comes
+  uint64_t number = 0;                // of its address; the same each time it connects
   std::atomic<int> connections{0};    // open
   std::atomic<int> requests{0};       // read and not yet answered
-  std::shared_ptr<ByteBudget> bytes;  // of bodies and unread answers
+  std::shared_ptr<ByteBudget> bytes;  // in bodies and unread answers
 };
 
-// The errors of a client that has its limit of requests in flight, and of bytes that `lacking`, its
-// share or the whole, has no room for.
+// The errors for a client that has its limit of requests in flight, and for bytes for which
+// `lacking`, its share or the whole, has no room.
 Error TooManyRequests(const Client& client, int limit);
 Error TooManyBytes(const Client& client, const ByteBudget& lacking);
 
-// Thread-safe. An IPv6 client is its /64: its owner has all addresses in it.
+// Thread-safe. An IPv6 client is its /64, because one owner has all addresses in it.
 class ClientTable {
  public:
   // Each client may hold `share` bytes of `whole`.
   ClientTable(int64_t share, std::shared_ptr<ByteBudget> whole);
 
-  // The one entry of that client for as long as it is held.
+  // The only entry of that client while it is held.
   std::shared_ptr<Client> Find(const boost::asio::ip::address& address);
 
-  // Entries kept: at most twice the clients that are held, and 64.
+  // Number of entries: at most twice the held clients, plus 64.
   size_t size() const;
 
  private:

@@ -1,4 +1,4 @@
-// What kinds of errors the protocol knows. Each wire maps them to codes of its own.
+// The kinds of errors of the protocol. Each transport maps them to its own codes.
 #ifndef CHAIRLIFT_SERVER_PROTOCOL_ERRORS_H_
 #define CHAIRLIFT_SERVER_PROTOCOL_ERRORS_H_
 
@@ -11,22 +11,23 @@ namespace chairlift::protocol {
 enum class ErrorKind {
   kInvalidRequest,  // sending it again will not help
   kNotFound,        // no such model, version or region
-  kForbidden,       // the server's settings do not allow it
-  kClientLimit,     // this client has its share; it may retry when its other requests have ended
+  kForbidden,       // not allowed by the server's settings
+  kClientLimit,     // this client has its full share; it may retry when its other requests have
+                    // ended
   kBusy,            // a queue or budget of the server is full; retry later
   kTimeout,         // the request's deadline passed
   kNotReady,        // loading, draining or stopped; retry later
-  kCancelled,       // by its client
-  kInternal,        // a defect of ours
+  kCancelled,       // by the client
+  kInternal,        // a bug in Chairlift
 };
 
 struct Error {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message;
-  int retry_after_s = 1;  // where it may be retried
+  int retry_after_s = 1;  // if it may be retried
 };
 
-// `status` is not OK.
+// `status` must not be OK.
 ErrorKind KindOf(const Status& status);
 Error ErrorOf(const Status& status);
 

@@ -17,7 +17,7 @@ const TensorSpec* Find(const std::vector<TensorSpec>& specs, std::string_view na
   return found == specs.end() ? nullptr : &*found;
 }
 
-// Those that clients send and get, each after `shape_batch` has seen its dimension 0 where the
+// Those that clients send and receive, each after `shape_batch` has seen its dimension 0 if the
 // model batches.
 template <typename ShapeBatch>
 void Show(const ModelMetadata& model, const ShapeBatch& shape_batch,
@@ -72,7 +72,7 @@ ModelSignature SignatureOf(const ModelMetadata& model) {
 }
 
 ModelConfiguration ConfigurationOf(const ModelMetadata& model) {
-  constexpr int64_t kMostRows = int64_t{1} << 24;  // that the engine takes of any model
+  constexpr int64_t kMostRows = int64_t{1} << 24;  // that the engine accepts for any model
   const ModelConfig& config = model.config;
   ModelConfiguration shown;
   shown.name = model.name;

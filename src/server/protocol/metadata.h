@@ -1,6 +1,6 @@
-// What the protocol shows of the server and of a model: metadata, as the Open Inference Protocol v2
-// has it, and the configuration, as Triton has it. Statistics and the index are the engine's own
-// ModelStatistics and ModelIndexEntry: they have the protocol's fields.
+// What the protocol shows about the server and about a model: metadata as in the Open Inference
+// Protocol v2, and the configuration as in Triton. Statistics and the index are the engine's own
+// ModelStatistics and ModelIndexEntry, which have the protocol's fields.
 #ifndef CHAIRLIFT_SERVER_PROTOCOL_METADATA_H_
 #define CHAIRLIFT_SERVER_PROTOCOL_METADATA_H_
 
@@ -21,8 +21,8 @@ struct ServerMetadata {
   std::vector<std::string_view> extensions;
 };
 
-// Without the state of sequences, which stays with the engine. Requests may bring any number of
-// rows: dimension 0 is -1 where the model batches.
+// Without the state of sequences, which stays in the engine. Requests may have any number of rows:
+// dimension 0 is -1 if the model batches.
 struct ModelSignature {
   std::string name;
   std::vector<std::string> versions;
@@ -31,7 +31,7 @@ struct ModelSignature {
   std::vector<TensorSpec> outputs;
 };
 
-// `dims` of tensors are without the batch dimension where max_batch_size is above 0.
+// `dims` of tensors do not include the batch dimension if max_batch_size is positive.
 struct ModelConfiguration {
   struct State {
     std::string input_name;
@@ -51,15 +51,15 @@ struct ModelConfiguration {
   std::string name;
   std::string platform;
   std::string_view backend = "chairlift";
-  int64_t max_batch_size = 0;  // rows of one request; 0: there is no batch dimension
+  int64_t max_batch_size = 0;  // rows of one request; 0: no batch dimension
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  // One of the two, or neither where the model does not batch.
+  // One of the two, or neither if the model does not batch.
   std::optional<SequenceBatching> sequence_batching;
   std::optional<DynamicBatching> dynamic_batching;
-  std::vector<int> preferred_batch_sizes;                            // of either
-  int64_t max_queue_delay_us = 0;                                    // of either
-  std::vector<std::pair<std::string_view, std::string>> parameters;  // all of them strings
+  std::vector<int> preferred_batch_sizes;                            // for either
+  int64_t max_queue_delay_us = 0;                                    // for either
+  std::vector<std::pair<std::string_view, std::string>> parameters;  // all are strings
 };
 
 ServerMetadata DescribeServer();
@@ -69,7 +69,7 @@ ModelConfiguration ConfigurationOf(const ModelMetadata& model);
 std::string ConfigurationType(DType datatype);
 // "READY"
 std::string_view StateName(ModelState state);
-// "embed" of the model "minilm/embed", which the engine made for minilm; empty: the model is no
+// "embed" for the model "minilm/embed", which the engine made for minilm; empty: the model is not
 // part of another.
 std::string_view PartOf(std::string_view model);
 

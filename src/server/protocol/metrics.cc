@@ -1,4 +1,4 @@
-// Histograms by model, and the translation of ModelStatistics into Prometheus families.
+// Histograms by model, and the conversion of ModelStatistics to Prometheus families.
 #include "server/protocol/metrics.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// Seconds: 10 µs to 10 s, three steps a decade.
+// Seconds: 10 µs to 10 s, three steps per decade.
 prometheus::Histogram::BucketBoundaries TimeBuckets() {
   prometheus::Histogram::BucketBoundaries bounds;
   for (double decade = 1e-5; decade < 5; decade *= 10) {
@@ -44,7 +44,7 @@ struct ModelHistograms {
 
 using Labels = std::vector<ClientMetric::Label>;
 
-// A part of a model has the model's name, and a label of its own.
+// A part of a model has the model's name, and an additional label.
 Labels LabelsOf(const std::string& model, const std::string& version) {
   Labels labels = {{"model", model}, {"version", version}};
   if (const std::string_view part = PartOf(model); !part.empty()) {
@@ -81,7 +81,7 @@ ClientMetric Cumulative(Labels labels, const Histogram& histogram) {
   return metric;
 }
 
-// Of models that generate.
+// For models that generate.
 void AppendGeneration(const std::vector<ModelStatistics>& statistics,
                       std::vector<MetricFamily>* families) {
   constexpr MetricType kCounter = MetricType::Counter;
@@ -250,7 +250,7 @@ Metrics::Metrics(const Engine& engine) : impl_(std::make_unique<Impl>(engine)) {
 Metrics::~Metrics() = default;
 
 void Metrics::Answered(const InferResponse& response) {
-  if (response.batch_rows == 0) return;  // neither waited nor was computed
+  if (response.batch_rows == 0) return;  // it neither waited nor was computed
   const ModelHistograms histograms = impl_->Find(response.model, response.version);
   histograms.queue->Observe(std::chrono::duration<double>(response.queue_time).count());
   histograms.compute->Observe(std::chrono::duration<double>(response.compute_time).count());

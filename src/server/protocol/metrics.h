@@ -14,12 +14,12 @@
 
 namespace chairlift::protocol {
 
-// Of one wire. Thread-safe.
+// For one transport. Thread-safe.
 struct TransportMetrics {
   static constexpr int kCodes = 600;
 
   explicit TransportMetrics(std::string transport) : name(std::move(transport)) {}
-  // A response left with this code, in the wire's own numbers.
+  // A response was sent with this code, in the transport's own numbers.
   void Responded(int code);
 
   const std::string name;                         // "http", as part of the metrics' names
@@ -30,17 +30,17 @@ struct TransportMetrics {
   std::array<std::atomic<uint64_t>, kCodes> responses{};
 };
 
-// Thread-safe but for AddTransport().
+// Thread-safe except for AddTransport().
 class Metrics {
  public:
   explicit Metrics(const Engine& engine);
   ~Metrics();
 
-  // Of one more wire, for as long as this lives. To be called before the first Render().
+  // For another transport; valid as long as this. Call it before the first Render().
   TransportMetrics& AddTransport(std::string name);
 
-  // Times of a request that was answered, into the histograms of its model. Answers from the
-  // response cache are not in them.
+  // Adds the times of an answered request to the histograms of its model. Answers from the response
+  // cache are not included.
   void Answered(const InferResponse& response);
 
   // In Prometheus' text format.

@@ -28,7 +28,7 @@ std::optional<uint64_t> WholeNumber(const Parameter& value) {
   return real != nullptr && ToInteger(*real, &number) ? std::optional(number) : std::nullopt;
 }
 
-// A number, 0 for no sequence, or text.
+// A number (0 for no sequence) or text.
 Status SetSequence(const Parameter& value, InferRequest* request) {
   const std::optional<uint64_t> number = WholeNumber(value);
   const auto* text = std::get_if<std::string_view>(&value);
@@ -61,7 +61,7 @@ Status CheckBool(const Tensor& tensor) {
                          int{*bad});
 }
 
-// Each text behind its size, four bytes.
+// Each string preceded by its size, four bytes.
 StatusOr<Tensor> TextsFromBytes(const Shape& shape, std::string_view bytes) {
   constexpr size_t kSizeBytes = sizeof(uint32_t);
   const auto count = static_cast<uint64_t>(shape.NumElements());
@@ -173,7 +173,7 @@ Status CheckInputParameter(std::string_view name) { return RefuseSharedMemory(na
 Status CheckOutputParameter(std::string_view name) { return RefuseSharedMemory(name); }
 
 StatusOr<int> Classes(const Parameter& value) {
-  constexpr uint64_t kMost = std::numeric_limits<int>::max();  // there are fewer scores
+  constexpr uint64_t kMost = std::numeric_limits<int>::max();  // there are never as many scores
   CHAIRLIFT_ASSIGN_OR_RETURN(const uint64_t classes, Unsigned(value, "classification"));
   return static_cast<int>(std::min(classes, kMost));
 }

@@ -11,7 +11,7 @@ namespace chairlift::protocol {
 
 namespace {
 
-// Whether the index says that it could not be loaded, or does not run.
+// Whether the index says that it could not be loaded or does not run.
 bool Failed(const ModelIndexEntry& entry) {
   return entry.state == ModelState::kUnavailable && entry.reason != "not loaded" &&
          entry.reason != "unloaded";

@@ -1,8 +1,8 @@
-// The calls of the Open Inference Protocol v2, with Triton's extensions, over an engine; and what
-// all front ends share: readiness, clients and their limits, metrics.
+// The calls of the Open Inference Protocol v2, with Triton's extensions, over an engine; and state
+// common to all front ends: readiness, clients and their limits, metrics.
 //
-// A front end parses a call, makes it here, and writes the result. Inference goes to
-// engine() itself, from an InferRequest that request.h has checked.
+// A front end parses a call, makes it here, and writes the result. Inference goes directly to
+// engine(), with an InferRequest that request.h has checked.
 #ifndef CHAIRLIFT_SERVER_PROTOCOL_SERVICE_H_
 #define CHAIRLIFT_SERVER_PROTOCOL_SERVICE_H_
 
@@ -22,12 +22,12 @@
 
 namespace chairlift::protocol {
 
-// Thread-safe. Load() and Unload() block until the model is loaded or gone; the others are quick.
+// Thread-safe. Load() and Unload() block until the model is loaded or unloaded; the others are
+// quick.
 class Service {
  public:
   // `engine` must outlive it. `model_control`: clients may load and unload models. `ready`: the
-  // models that are to be served are loaded.
-  // `strict`: it is not ready while a model that was to be loaded is not.
+  // initial models are loaded. `strict`: not ready while a model that should be loaded is not.
   Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict);
 
   Engine& engine() const { return engine_; }
@@ -37,32 +37,32 @@ class Service {
   void SetReady() { loading_ = false; }
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
-  // OK, or kUnavailable: why not.
+  // OK, or kUnavailable with the reason.
   Status Ready() const;
-  // Likewise; kNotFound where there is no such model.
+  // The same for a model; kNotFound if there is no such model.
   Status ModelReady(const std::string& model, const std::string& version) const;
 
-  // An empty version is the latest. kNotFound where there is no such model or version, or where
-  // they may not be loaded yet: kUnavailable.
+  // An empty version is the latest. kNotFound if there is no such model or version; kUnavailable if
+  // models are still loading.
   StatusOr<ModelMetadata> Find(const std::string& model, const std::string& version) const;
-  // Empty name: of all models but the parts of others.
+  // Empty name: all models except the parts of others.
   StatusOr<std::vector<ModelStatistics>> Statistics(const std::string& model,
                                                     const std::string& version) const;
-  // What a failed call to the engine is to its client, as above.
+  // Converts the error of a failed engine call to one for its client, as above.
   Status Explain(const Status& status) const;
 
-  // Without the parts of others (PartOf()): many clients leave a '/' in a name as it is, and could
+  // Without the parts of others (PartOf()): many clients do not escape a '/' in a name, and could
   // not address them.
   std::vector<ModelIndexEntry> Index(bool ready_only) const;
   Status MayLoad() const;  // and unload: OK or kPermissionDenied
-  // That a load or unload may have this parameter: those that would change the outcome and are not
-  // supported are refused.
+  // Checks a parameter of a load or unload: unsupported ones that would change the result are
+  // refused.
   static Status CheckRepositoryParameter(std::string_view name);
-  // Both are logged. `config`: the parameter of that name; empty: it has none.
+  // Both are logged. `config`: the parameter of that name; empty: absent.
   Status Load(const std::string& model, const std::string& config);
   Status Unload(const std::string& model);
-  // Runs loads and unloads one after the other, on a thread of their own. kResourceExhausted, and
-  // the task is dropped, where max_admin_requests wait already.
+  // Runs loads and unloads one after the other, on a separate thread. kResourceExhausted, with the
+  // task dropped, if max_admin_requests already wait.
   Status RunInBackground(std::function<void()> task);
 
  private:
