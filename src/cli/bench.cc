@@ -1,5 +1,5 @@
-// `chairlift bench`: open-loop loads on a model in process or on a server, and their latencies; the
-// highest load within an objective.
+// `chairlift bench`: puts open-loop loads on a model in this process or on a server and reports
+// latencies; finds the highest load within an objective.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -21,7 +21,7 @@ struct BenchFlags {
   ScheduleOptions schedule;
   std::vector<double> rates;
   TokenBenchOptions tokens;
-  int requests = 0;  // in a load, at least; 0: unset
+  int requests = 0;  // per load, at least; 0: unset
   bool peak = false;
   bool tune_delay = false;
   double objective_ms = 200;

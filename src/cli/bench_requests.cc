@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-// The answer to one request; kDeadlineExceeded where there is none in time.
+// The status of one request; kDeadlineExceeded without an answer in time.
 Status Try(LoadTarget& target, size_t prepared, double timeout_seconds) {
   auto answered = std::make_shared<std::promise<Status>>();
   std::future<Status> answer = answered->get_future();

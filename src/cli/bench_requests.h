@@ -1,4 +1,4 @@
-// The requests that `chairlift bench` sends, ready before the load begins.
+// The requests of `chairlift bench`, prepared before the load begins.
 #ifndef CHAIRLIFT_CLI_BENCH_REQUESTS_H_
 #define CHAIRLIFT_CLI_BENCH_REQUESTS_H_
 
@@ -25,13 +25,13 @@ class BenchRequests {
   // Reads or generates the inputs, and tries a request of `length`.
   Status Begin(int64_t length);
   Status Add(int64_t length);
-  // Which the arrival sends.
+  // The request to send for the arrival.
   size_t operator()(const Arrival& arrival);
   // "x float32 [1,16], made up"
   std::string Describe() const;
 
  private:
-  // A request of each row of the inputs given; these are the first from then on.
+  // Prepares one request per row of the given inputs, before all others.
   Status PrepareRows();
   // "x float32 [1,length]"
   std::string DescribeVarying() const;
@@ -42,7 +42,7 @@ class BenchRequests {
   std::vector<NamedTensor> given_;
   std::mt19937_64 random_{1};
   std::map<int64_t, size_t> by_length_;
-  std::vector<size_t> rows_;  // by row of the inputs given, where they go in turn
+  std::vector<size_t> rows_;  // by row of the given inputs, if requests take them in turn
   size_t next_row_ = 0;
 };
 

@@ -60,7 +60,7 @@ nlohmann::json ToJson(std::span<const LoadReport> reports) {
   return all;
 }
 
-// What all loads have in common.
+// Fields common to all loads.
 nlohmann::json HeadOf(const BenchFlags& flags, const std::string& target) {
   return {{"target", target},
           {"seconds", flags.schedule.seconds},
@@ -70,7 +70,7 @@ nlohmann::json HeadOf(const BenchFlags& flags, const std::string& target) {
           {"policy", flags.url.empty() ? flags.config.policy : ""}};
 }
 
-// Prints what will be sent; `count` in all, 0 where it is not known.
+// Prints what will be sent; `count` in total, 0 if unknown.
 void Announce(const std::string& target, const std::string& requests, size_t count,
               const BenchFlags& flags) {
   std::string arrivals = "Poisson arrivals";
@@ -87,7 +87,7 @@ void Announce(const std::string& target, const std::string& requests, size_t cou
   std::fflush(stdout);
 }
 
-// One row a load; where there are several, what is not valid is named by its rate.
+// One row per load; if there are several, reasons for invalid ones name their rate.
 void Print(std::span<const LoadReport> reports) {
   Table table({"scheduled/s", "achieved/s", "mean ms", "p50 ms", "p90 ms", "p99 ms", "max ms"});
   bool any = false;
@@ -123,8 +123,8 @@ Status WriteTrace(Engine& engine, const std::string& path) {
 ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
   if (!flags.policy.empty()) {
     own.policy = flags.policy;
-    own.drop_unused = flags.policy == "none";  // which is there to be compared with
-    own.max_batch_tokens = 0;                  // which the other policy may not support
+    own.drop_unused = flags.policy == "none";  // for comparison
+    own.max_batch_tokens = 0;                  // the other policy may not support it
     own.queue_delay_us = own.latency_objective_us = own.stretch_within_us = 0;
     own.step_slice_us.reset();
     own.buffer_pairs = ModelConfig().buffer_pairs;
@@ -148,13 +148,13 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
 
 using Arrivals = std::vector<Arrival>;
 
-// Of a load at this rate; 0: as gaps in a file are.
+// The duration of a load at this rate; 0: the gaps of a file.
 double SecondsAt(const BenchFlags& flags, double rate, int least_requests) {
   return rate > 0 ? std::max(flags.schedule.seconds, least_requests / rate)
                   : flags.schedule.seconds;
 }
 
-// Those of each rate.
+// The loads of each rate.
 StatusOr<std::vector<Arrivals>> LoadsOf(const BenchFlags& flags) {
   std::vector<Arrivals> loads;
   for (const double rate : flags.rates) {
@@ -166,7 +166,7 @@ StatusOr<std::vector<Arrivals>> LoadsOf(const BenchFlags& flags) {
   return loads;
 }
 
-// A model or a server, and the loads that it is put under.
+// A model or a server, and the loads to put on it.
 class BenchRun {
  public:
   explicit BenchRun(BenchFlags flags) : flags_(std::move(flags)) {}
@@ -258,8 +258,8 @@ class BenchRun {
                     .progress = [&bar](int64_t sent) { bar.Set(sent); }});
   }
 
-  // The first batch of a size waits for its plan: bursts of a few requests make those of the sizes
-  // that are met most, as far as the time for warming up goes.
+  // The first batch of a size waits for its plan. Bursts of a few requests make plans for the most
+  // common sizes, as far as the warm-up time allows.
   Status WarmUpBatches() {
     constexpr size_t kMostInBurst = 8;
     const auto until =
@@ -298,7 +298,7 @@ class BenchRun {
     CHAIRLIFT_RETURN_IF_ERROR(WarmUpBatches());
     for (size_t i = 0; i < loads.size(); ++i) {
       CHAIRLIFT_RETURN_IF_ERROR(WarmUp(flags_.rates[i]));
-      // What was recorded of the warm-up is dropped.
+      // Drops what was recorded during the warm-up.
       if (!flags_.trace.empty() && i == 0) engine_->StartTrace({.nodes = flags_.trace_nodes});
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples, Send("sending", loads[i]));
       reports.push_back(Summarize(samples, SecondsAt(flags_, flags_.rates[i], flags_.requests)));
@@ -313,9 +313,9 @@ class BenchRun {
     return absl::OkStatus();
   }
 
-  // The highest rate that is answered within the objective; appends what was tried.
+  // The highest rate that meets the objective; appends the loads that were tried.
   StatusOr<double> FindPeakRate(std::vector<LoadReport>& tried) {
-    // Where to begin: as fast as requests are answered that come all at once.
+    // The start value: the rate at which a burst is answered.
     constexpr int kBurst = 32;
     Arrivals burst(kBurst, Arrival{.length = LengthOfOne()});
     CHAIRLIFT_RETURN_IF_ERROR(Send("warming up", burst).status());
@@ -323,7 +323,7 @@ class BenchRun {
     const double start = Summarize(all, 1e-9).achieved_rate;
     if (!(start > 0)) return Unavailable("no request of {} was answered", kBurst);
     return FindPeak({.start = 0.75 * start}, [&](double rate) -> StatusOr<bool> {
-      constexpr int kRequests = 120;  // at least, for the percentile
+      constexpr int kRequests = 120;  // minimum for the percentile
       ScheduleOptions schedule = flags_.schedule;
       schedule.rate = rate;
       schedule.seconds = SecondsAt(flags_, rate, flags_.requests > 0 ? flags_.requests : kRequests);
@@ -348,7 +348,7 @@ class BenchRun {
                                : fmt::format("no load has its p99 within {:g} ms: the lowest was "
                                              "{:.3g} requests a second",
                                              flags_.objective_ms, sorted[0].scheduled_rate));
-    // A generator that is late makes latencies longer, as they count from the scheduled times.
+    // A late generator makes latencies longer, because they count from the scheduled times.
     const auto late = std::count_if(sorted.begin(), sorted.end(), [&](const LoadReport& report) {
       return report.sent_late && report.scheduled_rate > peak;
     });
@@ -359,8 +359,8 @@ class BenchRun {
     return Write({{"peak", peak}, {"objective_ms", flags_.objective_ms}, {"tried", ToJson(tried)}});
   }
 
-  // The peak for several delays of the oldest request; the smallest delay whose peak is within 2%
-  // of the best of them.
+  // Finds the peak for several queue delays, and selects the smallest delay whose peak is within 2%
+  // of the best.
   Status TuneDelay() {
     constexpr double kShares[] = {0, 0.01, 0.05, 0.25};  // of the objective
     constexpr double kAsGood = 0.98;
@@ -392,7 +392,7 @@ class BenchRun {
   }
 
   BenchFlags flags_;
-  std::unique_ptr<Engine> engine_;  // null: a server
+  std::unique_ptr<Engine> engine_;  // null for a server
   ModelPath model_;
   std::unique_ptr<LoadTarget> target_;
   BenchRequests* requests_ = nullptr;
@@ -419,7 +419,7 @@ Status RunBench(BenchFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.trace));
   if (!flags.gaps.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(flags.schedule.gaps_ms, ReadGaps(flags.gaps));
-    if (flags.rates.empty()) flags.rates = {0};  // as they are
+    if (flags.rates.empty()) flags.rates = {0};  // unscaled
   }
   LengthHistogram lengths;
   if (!flags.lengths.empty()) {

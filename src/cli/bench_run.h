@@ -1,4 +1,4 @@
-// What `chairlift bench` does, once its flags are read.
+// Runs `chairlift bench` after its flags have been read.
 #ifndef CHAIRLIFT_CLI_BENCH_RUN_H_
 #define CHAIRLIFT_CLI_BENCH_RUN_H_
 
@@ -7,8 +7,8 @@
 
 namespace chairlift {
 
-// Loads the model or connects to the server, puts it under the loads or finds the highest, and
-// prints and writes the figures.
+// Loads the model or connects to the server, puts the loads on it or finds the highest, and prints
+// and writes the results.
 Status RunBench(BenchFlags flags);
 
 }  // namespace chairlift

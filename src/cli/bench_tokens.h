@@ -16,20 +16,20 @@ class App;
 namespace chairlift {
 
 struct TokenBenchOptions {
-  // Each a length, two with a dash between, or a file; empty: the model is not asked to generate.
+  // Each is a length, a range such as 1-10, or a file; empty: not a generation benchmark.
   std::string prompt_lengths, output_lengths;
-  int clients = 0;  // requests under way; 0: they arrive at the rates
-  int beams = 1;    // of a request
+  int clients = 0;  // concurrent requests; 0: requests arrive at the rates
+  int beams = 1;    // per request
 
   bool asked() const { return !prompt_lengths.empty(); }
 };
 
-// Their flags.
+// Adds their flags.
 void AddTokenBench(CLI::App& parser, TokenBenchOptions* options);
 
-// What loads of all kinds have.
+// Settings common to all loads.
 struct LoadLimits {
-  std::vector<double> rates;  // requests a second, a load each
+  std::vector<double> rates;  // requests per second, one load each
   double seconds = 10;
   uint64_t seed = 1;
   double warmup_seconds = 1;
@@ -37,7 +37,7 @@ struct LoadLimits {
   std::string json;
 };
 
-// Puts the loads on the target, prints their figures, and writes them.
+// Puts the loads on the target, prints the results and writes them.
 Status BenchTokens(TokenTarget& target, const TokenBenchOptions& options, const LoadLimits& limits);
 
 }  // namespace chairlift

@@ -13,12 +13,12 @@
 namespace chairlift {
 namespace {
 
-constexpr double kCharacter = 7.2;  // width of one, at the font size below
+constexpr double kCharacter = 7.2;  // width of a character at the font size below
 constexpr double kLine = 18;
 constexpr double kPadding = 12;
 constexpr double kColumnGap = 70;
 constexpr double kRowGap = 26;
-constexpr size_t kLongest = 36;  // characters of a name
+constexpr size_t kLongest = 36;  // of a name, in characters
 
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
@@ -29,7 +29,7 @@ std::string Quoted(const std::string& text) {
   return quoted + '"';
 }
 
-// The end of a long name says most.
+// Keeps the end of a long name, which says most.
 std::string Shortened(const std::string& text) {
   return text.size() <= kLongest
              ? text
@@ -83,7 +83,7 @@ class Drawing {
   }
 
  private:
-  // Each column as wide as its widest box; boxes of a column below each other, in the middle.
+  // Each column is as wide as its widest box; the boxes of a column are stacked and centred.
   void Place() {
     int columns = 0;
     for (const Box& box : boxes_) columns = std::max(columns, box.column + 1);

@@ -14,7 +14,7 @@ struct CellsDiagram {
     Kind kind = Kind::kLanes;
     std::string name = {};
     std::string about = {};  // its second line
-    std::string again = {};  // the values that it feeds back to itself; empty: none
+    std::string again = {};  // the values fed back to itself; empty: none
   };
   struct Edge {
     int from = 0;  // boxes

@@ -36,7 +36,7 @@ std::string List(const SlicedModel& model, const std::vector<int>& values) {
   return text;
 }
 
-// The values that a cell reads and gives as a whole, states included.
+// The values that a cell reads and outputs, including states.
 std::vector<int> CellReads(const SlicedCell& cell) {
   std::vector<int> values = cell.inputs;
   for (const CellState& state : cell.states) values.push_back(state.initial);

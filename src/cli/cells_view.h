@@ -1,4 +1,4 @@
-// What `inspect` shows of a model cut into cells: a table, and a diagram.
+// What `inspect` shows for a model cut into cells: a table, and a diagram.
 #ifndef CHAIRLIFT_CLI_CELLS_VIEW_H_
 #define CHAIRLIFT_CLI_CELLS_VIEW_H_
 
@@ -16,12 +16,12 @@ namespace chairlift {
 // `cells`: compiled, in the model's order.
 std::string CellsTable(const SlicedModel& model, std::span<Cell* const> cells);
 CellsDiagram DiagramOf(const SlicedModel& model);
-// Of a model that runs whole: one box.
+// For a model that runs as a whole: one box.
 CellsDiagram DiagramOfWhole(const std::string& name, const Graph& graph,
                             std::span<const SymbolicSpec> inputs,
                             std::span<const SymbolicSpec> outputs);
 
-// Of one that generates: its step, the cache that this reads and writes, and its encoder.
+// For a model that generates: its step, the cache that it reads and writes, and its encoder.
 CellsDiagram DiagramOfGeneration(const Graph& step, const CacheView& cache);
 
 // "Add, MatMul, 2 Reshape"

@@ -27,14 +27,14 @@ constexpr const char* kExamples =
     "Environment: CHAIRLIFT_ISA=avx512|avx2|baseline lowers the instruction set used.\n"
     "Exit codes: 0 done; 1 it failed, the last line says why; 2 the command line is wrong.";
 
-// Help texts: the kind of value beside the flag; choices and default after the description. The
-// rest of CLI11's type names is for its error messages.
+// Help texts: the value type after the flag; choices and default after the description. The rest of
+// CLI11's type names is used in its error messages.
 class HelpText final : public CLI::Formatter {
  public:
   HelpText() { column_width(32); }
 
  private:
-  // Flags that switch something off carry "{false}".
+  // Flags that switch something off have "{false}" in their name.
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     return CLI::detail::find_and_replace(CLI::Formatter::make_option_name(option, is_positional),
                                          "{false}", "");
@@ -71,7 +71,7 @@ std::unique_ptr<CommandLine> MakeCommandLine() {
   auto line = std::make_unique<CommandLine>();
   CLI::App& app = line->app;
   app.description(kAbout);
-  app.formatter(std::make_shared<HelpText>());  // the subcommands' too
+  app.formatter(std::make_shared<HelpText>());  // also for subcommands
   app.footer(kExamples);
   app.require_subcommand(1);
   app.set_version_flag("-V,--version", [] { return VersionText(); });

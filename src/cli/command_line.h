@@ -1,5 +1,5 @@
-// The parser of `chairlift`: its subcommands, flags and help. main.cc runs it, reference/ writes it
-// down.
+// The parser of `chairlift`: its subcommands, flags and help. main.cc runs it, reference/ generates
+// documents from it.
 #ifndef CHAIRLIFT_CLI_COMMAND_LINE_H_
 #define CHAIRLIFT_CLI_COMMAND_LINE_H_
 
@@ -14,7 +14,7 @@ namespace chairlift {
 
 struct CommandLine {
   CLI::App app{"", "chairlift"};
-  // Each subcommand, in the order of the help, and what runs it once its flags are parsed.
+  // Each subcommand in the order of the help, with the function to run after parsing.
   std::vector<std::pair<CLI::App*, Command>> commands;
 };
 

@@ -1,4 +1,5 @@
-// The subcommands of `chairlift`. Each adds its flags to the parser and returns what runs it.
+// The subcommands of `chairlift`. Each adds its flags to the parser and returns the function to
+// run.
 #ifndef CHAIRLIFT_CLI_COMMANDS_H_
 #define CHAIRLIFT_CLI_COMMANDS_H_
 
@@ -12,8 +13,8 @@ class App;
 
 namespace chairlift {
 
-// What the subcommand does once its flags are parsed. A Status that is not OK ends the program with
-// its message and exit code 1.
+// Runs the subcommand after its flags have been parsed. An error ends the program with its message
+// and exit code 1.
 using Command = std::function<Status()>;
 
 Command AddServe(CLI::App& parser);

@@ -28,7 +28,7 @@ Tensor Filled(DType dtype, const Shape& shape, int with) {
   return filled.ok() ? tensor : Tensor();
 }
 
-// All elements the same number, nested as the shape without its first dimension, which is 1.
+// All elements with the same value, nested like the shape without its first dimension, which is 1.
 std::string Nested(const Shape& shape, int with, int axis = 1) {
   if (axis >= shape.rank()) return std::to_string(with);
   const std::vector<std::string> inner(static_cast<size_t>(shape[axis]),
@@ -36,7 +36,7 @@ std::string Nested(const Shape& shape, int with, int axis = 1) {
   return fmt::format("[{}]", fmt::join(inner, ","));
 }
 
-// The body of a request, or of a stream (`nested`), with all inputs filled with one number; of a
+// The body of a request, or of a stream (`nested`), with all inputs filled with one number. For a
 // model that keeps the state of its sequences, the first chunk of one.
 std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with, bool nested) {
   std::vector<std::string> inputs;
@@ -60,11 +60,11 @@ std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with
                      fmt::join(inputs, ","));
 }
 
-// A command that the model answers, with all inputs filled with one number; or why there is none.
-// It shows the parts of the answer where the model has any.
+// A command that the model answers, with all inputs filled with one number, or why there is none.
+// Uses the streaming route if the model sends parts.
 StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std::string& site,
                                   int with) {
-  // A prompt: what else it takes may be left out.
+  // Only the prompt is needed; other inputs are optional.
   if (AreOfGeneration(model.inputs)) model.inputs.resize(1);
   const bool chunks = !model.config.sequence_state.empty();
   for (const auto& [output, kept] : model.config.sequence_state) {
@@ -104,7 +104,7 @@ StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std
                      Body(model, *shapes, with, of_parts));
 }
 
-// What works where no command can be pasted: its inputs are large.
+// Used if no command can be pasted because its inputs are large.
 std::string WithFiles(const ModelMetadata& model) {
   std::string inputs;
   for (const TensorSpec& input : model.inputs) {
@@ -119,7 +119,7 @@ bool TakesTexts(const ModelMetadata& model) {
                      [](const TensorSpec& input) { return input.dtype == DType::kBytes; });
 }
 
-// Models that the server made for one with a tokenizer have routes of their own.
+// Models that the server added for a tokenizer have separate routes.
 std::string WithTexts(const std::string& name, const std::string& site) {
   const size_t slash = name.rfind('/');
   const std::string part = slash == std::string::npos ? "" : name.substr(slash + 1);
@@ -162,12 +162,13 @@ std::string ExampleRequest(Engine& engine, const std::string& site) {
       continue;
     }
     const StatusOr<std::string> command = CurlCommand(engine, *metadata, site, 1);
-    // A 1 may point at what is not there: where -1 is the child of a leaf, this is a tree.
+    // A 1 may refer to something that does not exist; with -1, a leaf's child, the input is a valid
+    // tree.
     const StatusOr<std::string> other =
         command.ok() ? command : CurlCommand(engine, *metadata, site, -1);
     commands.push_back(other.ok() ? *other : WithFiles(*metadata));
   }
-  // The short ones first: those are the ones to paste.
+  // Short commands first: they are the easiest to paste.
   std::stable_sort(commands.begin(), commands.end(),
                    [](const auto& a, const auto& b) { return a.size() < b.size(); });
   std::stable_partition(commands.begin(), commands.end(),

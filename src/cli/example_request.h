@@ -1,4 +1,4 @@
-// A curl command that a model answers, made from its signature.
+// Makes a curl command that a model answers, from its signature.
 #ifndef CHAIRLIFT_CLI_EXAMPLE_REQUEST_H_
 #define CHAIRLIFT_CLI_EXAMPLE_REQUEST_H_
 
@@ -8,8 +8,8 @@
 
 namespace chairlift {
 
-// One command a ready model: short ones inline, with small inputs of ones, tried first so that what
-// is printed answers. Other models are named with their shapes instead.
+// One command per ready model. Short ones are printed inline, with small inputs of ones, after they
+// were tried. For other models, prints names and shapes instead.
 std::string ExampleRequest(Engine& engine, const std::string& site);
 
 }  // namespace chairlift

@@ -117,7 +117,7 @@ template CLI::Option* AddNumber(CLI::App&, const char*, std::optional<double>*, 
 CLI::Option* AddSeed(CLI::App& parser, uint64_t* seed, const char* about) {
   return parser.add_option("--seed", *seed, about)
       ->check([](const std::string& text) -> std::string {
-        // A negative number, or one too large, would be read as another.
+        // A negative number, or one that is too large, would be read as another one.
         uint64_t number = 0;
         const char* const end = text.data() + text.size();
         const auto read = std::from_chars(text.data(), end, number);

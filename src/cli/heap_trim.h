@@ -1,4 +1,4 @@
-// When the C library's heaps are to be trimmed: it returns only the end of each heap by itself.
+// Decides when to trim the C library's heaps, which by themselves return only the end of each heap.
 #ifndef CHAIRLIFT_CLI_HEAP_TRIM_H_
 #define CHAIRLIFT_CLI_HEAP_TRIM_H_
 
@@ -8,28 +8,28 @@
 
 namespace chairlift {
 
-// Asked every few seconds. A trim returns nothing of what is in use: it is due again once that has
-// been freed, however large the program is then.
+// Called every few seconds. A trim does not return memory in use, so another is due after that has
+// been freed, whatever the size of the program is then.
 class HeapTrim {
  public:
   // Bytes.
   struct Memory {
     int64_t resident = 0;
-    int64_t free = 0;  // in the heaps, returned to the system or not
+    int64_t free = 0;  // in the heaps, whether or not it was returned to the system
   };
   explicit HeapTrim(const Memory& now) : least_resident_(now.resident), last_(now) {}
 
-  // Whether a trim may return enough to be worth it. `free` takes a while, and is called only where
-  // the program is larger than it was.
+  // Whether a trim may return enough to be worthwhile. `free` is slow, and is called only if the
+  // program is larger than before.
   bool Due(int64_t resident, absl::FunctionRef<int64_t()> free);
   void Trimmed(const Memory& now);
 
-  // What is worth a trim.
+  // The least that is worth a trim.
   static constexpr int64_t kWorthIt = int64_t{64} << 20;
 
  private:
   int64_t least_resident_;
-  Memory last_;  // after the last trim; `free`: the least since then
+  Memory last_;  // after the last trim; `free`: the minimum since then
 };
 
 }  // namespace chairlift

@@ -43,13 +43,13 @@ StatusOr<std::vector<int64_t>> ParseDims(const std::string& text) {
   }
 }
 
-// The usual value of inputs of this name; absent where there is none.
+// The usual value of inputs with this name; absent if there is none.
 std::optional<int> UsualValue(std::string_view name) {
   const auto has = [name](std::string_view part) { return name.find(part) != name.npos; };
   if (has("mask")) return 1;
-  // Of one text there is one segment: tables of segments have one or two rows.
+  // A single text has one segment: segment tables have one or two rows.
   if (has("token_type") || has("segment")) return 0;
-  if (has("children")) return -1;  // none: a leaf
+  if (has("children")) return -1;  // no child: a leaf
   if (name == "max_tokens") return 8;
   if (name == "sr" || has("sample_rate") || has("sampling_rate")) return 16000;
   return std::nullopt;
@@ -61,7 +61,7 @@ void Fill(Tensor& tensor, std::optional<int> usual, std::mt19937_64& random) {
   if (usual || std::is_same_v<T, bool>) {
     std::fill(data, data + tensor.size(), static_cast<T>(usual.value_or(1)));
   } else if constexpr (std::is_integral_v<T>) {
-    // A wide integer may be an index into a table, which may have as few as two rows.
+    // A wide integer may be an index into a table, which may have only two rows.
     constexpr unsigned kValues = sizeof(T) < 4 ? 100 : 2;
     for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<T>(random() % kValues);
   } else {
@@ -70,14 +70,14 @@ void Fill(Tensor& tensor, std::optional<int> usual, std::mt19937_64& random) {
   }
 }
 
-// Those that made-up requests bring. What else a model that generates takes may be left out, and
-// must fit together.
+// The inputs of generated requests. Other inputs of a model that generates are optional, and would
+// have to fit each other.
 std::vector<TensorSpec> Brought(const std::vector<TensorSpec>& specs) {
   if (!AreOfGeneration(specs)) return specs;
   std::vector<TensorSpec> brought = {specs[0]};  // the prompt, or the source
   for (const TensorSpec& spec : specs) {
     if (spec.name == "max_tokens" || spec.name == "ignore_eos") brought.push_back(spec);
-    // Of one token: not every model's files name the one that answers begin with.
+    // One token: not every model's files set the start token.
     if (spec.name == "decoder_input_ids") brought.push_back({spec.name, spec.dtype, {1, 1}});
   }
   return brought;
@@ -162,7 +162,7 @@ StatusOr<std::string> DescribeInputs(const std::vector<TensorSpec>& specs,
 StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const InputShapes& shapes,
                                  std::span<const int64_t> lengths,
                                  const std::function<Status(const InputShapes&)>& attempt) {
-  // A length that occurs in several dimensions makes large inputs.
+  // A length in several dimensions makes large inputs.
   constexpr int64_t kMaxElements = int64_t{1} << 24;
   const auto small = [&](const InputShapes& candidate) {
     return std::all_of(specs.begin(), specs.end(), [&](const TensorSpec& spec) {
@@ -188,7 +188,7 @@ StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const Inp
     }
   }
   if (specs.empty()) return first;
-  // The general form: the shape at hand was just refused.
+  // The general form, because the current shape was refused.
   std::vector<std::string> form;
   for (const int64_t dim : specs[0].shape) {
     form.push_back(dim >= 0 ? std::to_string(dim) : form.empty() ? "BATCH" : "LENGTH");

@@ -1,4 +1,4 @@
-// A model's inputs for the command line: read from files, or made up to fit its signature.
+// A model's inputs for the command line: read from files, or generated to fit its signature.
 #ifndef CHAIRLIFT_CLI_INPUTS_H_
 #define CHAIRLIFT_CLI_INPUTS_H_
 
@@ -17,14 +17,13 @@ namespace chairlift {
 // Each argument is NAME=FILE.npy.
 StatusOr<std::vector<NamedTensor>> ReadInputs(const std::vector<std::string>& arguments);
 
-// How made-up inputs are shaped. Dimensions that the model leaves open take, in this order: the
+// The shapes of generated inputs. Dimensions that the model leaves open take, in this order: the
 // shape given for the input by name; `batch` for dimension 0; `length` for all others.
 struct InputShapes {
   std::map<std::string, std::vector<int64_t>> by_name;
   int64_t batch = 1;
   int64_t length = 16;
-  // Of inputs whose dimension 0 is fixed, the open ones are `batch` too: a state [layers, batch,
-  // n].
+  // For inputs with a fixed dimension 0, the open ones are `batch` too: a state [layers, batch, n].
   bool fixed_first_is_state = false;
 };
 
@@ -33,31 +32,31 @@ inline constexpr int64_t kLengthsToTry[] = {32, 64, 128, 224, 256, 320, 512, 576
 
 // Parses NAME=2x3x4 arguments into shapes.by_name.
 Status ParseShapes(const std::vector<std::string>& arguments, InputShapes* shapes);
-// kInvalidArgument where a shape is given for an unknown input.
+// kInvalidArgument if a shape is given for an unknown input.
 Status CheckShapeNames(const std::vector<TensorSpec>& specs, const InputShapes& shapes);
 // Whether dimensions other than the first are open, so that length matters.
 bool VariesInLength(const std::vector<TensorSpec>& specs);
 StatusOr<Shape> ResolveShape(const TensorSpec& spec, const InputShapes& shapes);
 
-// Whether they are those of a model that generates (docs/guides/language-models.md).
+// Whether they are the inputs of a model that generates (docs/guides/language-models.md).
 bool AreOfGeneration(const std::vector<TensorSpec>& specs);
 
-// Of those that made-up requests bring: "x float32 [1,16], mask int64 [1,16]"
+// Describes the inputs of generated requests: "x float32 [1,16], mask int64 [1,16]"
 StatusOr<std::string> DescribeInputs(const std::vector<TensorSpec>& specs,
                                      const InputShapes& shapes);
 
-// Looks for shapes that the model takes: `shapes` itself, then with each of `lengths` and with the
-// other meaning of inputs whose dimension 0 is fixed. `attempt` is called until it is OK, or fails
-// otherwise than with kInvalidArgument. Otherwise returns the first refusal, and the flag that
-// helps.
+// Searches for shapes that the model accepts: `shapes` itself, then with each of `lengths`, and
+// with the other interpretation of inputs with a fixed dimension 0. Calls `attempt` until it is OK
+// or fails with another code than kInvalidArgument. If nothing is accepted, returns the first
+// refusal, and the flag that helps.
 StatusOr<InputShapes> FindShapes(const std::vector<TensorSpec>& specs, const InputShapes& shapes,
                                  std::span<const int64_t> lengths,
                                  const std::function<Status(const InputShapes&)>& attempt);
 
 // Seeded values: standard normal for floats; 0..99 for small integers, 0 and 1 for wide ones; ones
 // for bools and for inputs with "mask" in their name; zeros for those with "token_type" or
-// "segment"; 16000 for a sample rate; -1, none, for a node's children. Of a model that generates a
-// prompt and how many tokens are to follow alone, whatever ends its answers.
+// "segment"; 16000 for a sample rate; -1 (no child) for a node's children. For a model that
+// generates: only a prompt and the number of tokens to generate.
 StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& specs,
                                               const InputShapes& shapes, std::mt19937_64& random);
 

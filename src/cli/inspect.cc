@@ -156,7 +156,7 @@ StatusOr<std::vector<Shape>> ShapesOf(const ProgramView& view,
   return view.packed.empty() ? shapes : PackedShapes(view.packed, shapes);
 }
 
-// Zeros for the executable's inputs; of packed tokens, sequences of one length.
+// Zeros for the executable's inputs; for packed tokens, sequences of one length.
 StatusOr<std::vector<Tensor>> ZerosOf(const ProgramView& view,
                                       const std::vector<TensorSpec>& inputs,
                                       const InputShapes& input_shapes) {
@@ -181,8 +181,7 @@ StatusOr<PlanStats> Plan(const ProgramView& view, const std::vector<TensorSpec>&
   return view.executable->Prepare(shapes, 1);
 }
 
-// One line for each way of computing that some nodes took: "  38 Conv: onednn (winograd: …); the
-// first is 'Conv.0'".
+// One line per implementation in use: "  38 Conv: onednn (winograd: …); the first is 'Conv.0'".
 std::string KernelLines(const PlanStats& stats) {
   std::string lines;
   for (const auto& [way, use] : stats.kernels) {
@@ -222,7 +221,7 @@ Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& input
   return absl::OkStatus();
 }
 
-// A cell's kernels for as many rows as a task takes at most.
+// A cell's kernels at the maximum number of rows of a task.
 StatusOr<std::string> KernelsOf(Cell& cell, int64_t rows, int64_t length) {
   std::vector<Shape> shapes;
   for (const SymbolicSpec& input : cell.executable().inputs()) {
@@ -251,7 +250,7 @@ void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
   }
 }
 
-// Whether the model takes inputs of these shapes. With control flow only a run shows it.
+// Whether the model accepts inputs of these shapes. With control flow only a run can tell.
 Status Try(Program& program, const ProgramView& view, const std::vector<TensorSpec>& specs,
            const InputShapes& shapes, const RunDeadline& deadline) {
   std::mt19937_64 random(1);
@@ -264,7 +263,7 @@ Status Try(Program& program, const ProgramView& view, const std::vector<TensorSp
   return view.executable->Run(validated.inputs, team, 0, arena, deadline.stop()).status();
 }
 
-// What trial runs may take, all together.
+// Time limit of all trial runs together.
 constexpr std::chrono::seconds kTrialTime(10);
 
 struct ShapesOfModel {
@@ -272,8 +271,8 @@ struct ShapesOfModel {
   bool stopped = false;  // trial runs took too long
 };
 
-// Shapes that the model takes: as named, or found. Of those that were named, an error where they do
-// not fit. Where a trial run does not end, the first shapes.
+// Shapes that the model accepts: as given, or found. An error if given shapes do not fit. If a
+// trial run does not end, the first shapes.
 StatusOr<ShapesOfModel> ShapesForMemory(Program& program, const ProgramView& view,
                                         const std::vector<TensorSpec>& inputs,
                                         const InspectFlags& flags) {
@@ -333,7 +332,7 @@ std::string BatchesOf(const CellBatching& cell) {
   return text;
 }
 
-// Which kind of program serves the model, and why those before it do not.
+// Which kind of program serves the model, and why earlier kinds do not.
 void PrintPrograms(const ModelMetadata& metadata) {
   PrintText("kinds of program, in the order in which they are tried:\n");
   for (const ProgramChoice& choice : metadata.programs) {
@@ -355,7 +354,7 @@ void PrintServing(const ModelMetadata& metadata, int workers) {
   PrintText("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
 }
 
-// Of a model that runs packed: what the proof knows of its outputs' shapes.
+// For a model that runs packed: adds the proved dimensions of its outputs' shapes.
 void NameDims(const ProgramView& view, const Signature& signature,
               std::vector<SymbolicSpec>& outputs) {
   for (const RaggedInput& input : view.packed) {
@@ -379,15 +378,16 @@ Status CheckNames(const std::vector<SymbolicSpec>& inputs, const InputShapes& sh
   return CheckShapeNames(specs, shapes);
 }
 
-// A model loaded for inspection, as it would be served.
+// A model loaded for inspection, in the same way as for serving.
 struct Inspected {
-  std::unique_ptr<Background> background = std::make_unique<Background>(1);  // outlives the model
+  std::unique_ptr<Background> background = std::make_unique<Background>(1);  // must outlive the
+                                                                             // model
   std::shared_ptr<Model> model;
   int64_t opset = 0;
   std::string producer;
   int workers = 1;
   std::set<std::string> rows;         // values that are rows of the batch
-  std::optional<CellsDiagram> whole;  // of the graph as it was imported, where a diagram is wanted
+  std::optional<CellsDiagram> whole;  // of the imported graph, if a diagram is requested
 
   const ModelMetadata& metadata() const { return model->metadata(); }
   const Signature& signature() const { return model->program().signature(); }
@@ -443,7 +443,7 @@ struct OperatorsOfModel {
   std::vector<NodeRange> stages;  // that the model is or could be cut into; empty: it cannot be
 };
 
-// With `measure`, times what was not timed before.
+// `measure`: times what was not timed before.
 StatusOr<OperatorsOfModel> OperatorsOf(const Inspected& model, const ProgramView& view,
                                        InputShapes shapes, bool measure) {
   const std::vector<TensorSpec>& inputs = model.metadata().inputs;
@@ -484,7 +484,7 @@ StatusOr<OperatorsOfModel> OperatorsOf(const Inspected& model, const ProgramView
   return operators;
 }
 
-// Nothing where no operator was ever timed; the figures only where they are wanted.
+// Prints nothing if no operator was timed, and the numbers only if requested.
 void PrintOperatorCosts(const Inspected& model, const Graph& graph,
                         const OperatorsOfModel& operators, bool figures) {
   if (!AnyKnown(operators.costs)) return;
@@ -500,7 +500,7 @@ void PrintOperatorCosts(const Inspected& model, const Graph& graph,
   PrintText("  the policy in force is {}\n\n", model.metadata().config.policy);
 }
 
-// Whatever takes time or may fail is done before the first line of the report.
+// Everything that is slow or may fail is done before the first line of the report.
 Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
   StatusLine line;
@@ -594,7 +594,7 @@ Status Inspect(InspectFlags flags) {
   const Status passes = CheckPassNames(flags.disabled_passes);
   if (!passes.ok()) return Usage(passes);
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
-  // It makes the files: only where something will be drawn.
+  // It makes the files: only if something will be drawn.
   if (!model.function) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.dot));
     CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));

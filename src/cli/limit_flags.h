@@ -10,7 +10,7 @@ class App;
 
 namespace chairlift {
 
-// Adds a flag for each of `*limits`, which must outlive the parsing and holds the defaults.
+// Adds a flag for each of `*limits`, which holds the defaults and must outlive the parsing.
 void AddLimitFlags(CLI::App& parser, ServerLimits* limits);
 
 }  // namespace chairlift

@@ -8,8 +8,8 @@
 
 namespace chairlift {
 
-// For EngineOptions::on_load: one line on standard error, which goes when the load is over; nothing
-// where that is no terminal.
+// For EngineOptions::on_load: one line on standard error, removed when the load ends; nothing if it
+// is not a terminal.
 std::function<void(const LoadProgress&)> LoadBar();
 
 }  // namespace chairlift

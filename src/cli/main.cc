@@ -1,5 +1,5 @@
-// The command line: finds the subcommand, runs it, turns its Status into an exit code.
-// 0: done. 1: it failed, and the last line on standard error says why. 2: the command line is
+// The command line: finds the subcommand, runs it, and converts its Status to an exit code. 0:
+// done. 1: failed, with the reason in the last line on standard error. 2: the command line is
 // wrong.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -75,7 +75,7 @@ std::string Plainly(const std::string& text) {
   return text;
 }
 
-// "; did you mean '--http-port'?" of --port too, which is the end of it.
+// "; did you mean '--http-port'?", also for --port, which is its end.
 std::string DidYouMeanFlag(const std::string& flag, const std::vector<std::string>& flags) {
   std::string text = DidYouMean(flag, flags);
   for (const std::string& other : flags) {
@@ -86,7 +86,7 @@ std::string DidYouMeanFlag(const std::string& flag, const std::vector<std::strin
   return text;
 }
 
-// Flags of other servers and short forms: what takes their place here.
+// Flags of other servers and short forms, with their equivalents here.
 struct OtherFlag {
   const char* flag;
   const char* here;
@@ -117,7 +117,7 @@ std::string OtherThan(const std::string& flag) {
   return {};
 }
 
-// A misspelt command or flag is reported first, whatever error followed from it.
+// A misspelt command or flag is reported first, whatever error it caused.
 std::string Explain(const CLI::App* app, const CLI::Error& error) {
   std::string text = Plainly(error.what());
   const CLI::App* command = app;
@@ -153,10 +153,11 @@ chairlift::Status Caught(const chairlift::Command& run) {
   }
 }
 
-// A standard file that is closed would get the number of the next socket, and a client the log.
+// If a standard file were closed, the next socket could get its number, and a client would receive
+// the log.
 void OpenStandardFiles() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(file, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // the least number is free
+    if (::fcntl(file, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // the lowest number is free
   }
 }
 
@@ -172,7 +173,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
-    // Help for an unknown command: report the command.
+    // For help on an unknown command: report the command.
     const std::vector<std::string> left = app.remaining();
     if (!app.get_subcommands().empty() || left.empty() || left[0][0] == '-') return app.exit(help);
     PrintError("{}", Explain(&app, help));

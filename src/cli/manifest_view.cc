@@ -84,7 +84,7 @@ class Drawer {
     }
   }
 
-  // The plugin decides which cell reads what.
+  // The plugin determines which cell reads what.
   void Draw(const PluginUnfold& plugin, const std::vector<CellFile>& cells) {
     std::vector<int> inputs;
     for (const SymbolicSpec& input : plugin.inputs) {

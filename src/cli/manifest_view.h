@@ -1,4 +1,4 @@
-// What `inspect` shows of a model made of cells that the user names: a table, and a diagram.
+// What `inspect` shows for a model made of user-defined cells: a table, and a diagram.
 #ifndef CHAIRLIFT_CLI_MANIFEST_VIEW_H_
 #define CHAIRLIFT_CLI_MANIFEST_VIEW_H_
 
@@ -18,10 +18,10 @@ std::string UnfolderName(const CellManifest& manifest);
 // `cells` are the manifest's, in its order.
 std::string ManifestTable(const CellManifest& manifest, std::span<Cell* const> cells);
 
-// What feeds what. Edges are labelled with the names of the cells' inputs and outputs.
+// The connections. Edges are labelled with the names of the cells' inputs and outputs.
 CellsDiagram DiagramOf(const CellManifest& manifest);
 
-// The diagram's edges in words, one a line: "tokens → step: token".
+// The diagram's edges as text, one per line: "tokens → step: token".
 std::string Wiring(const CellsDiagram& diagram);
 
 }  // namespace chairlift

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Its name and version, by the folder that its file lies in.
+// Sets its name and version from the folder of its file.
 void Place(const fs::path& folder, ModelPath& model) {
   const std::vector<fs::path> folders = FoldersOfModel(folder);
   model.name = NameOfModelIn(folder);
@@ -26,13 +26,13 @@ void Place(const fs::path& folder, ModelPath& model) {
   }
 }
 
-// Whether a model's file is called so in the folder of every model, and not after the model.
+// Whether a model file has the usual name of exported files instead of the model's name.
 bool HasExportersName(const fs::path& file) {
   const std::string stem = file.stem().string();
   return stem == "model" || stem.starts_with("model_") || stem.starts_with("decoder_model");
 }
 
-// An ONNX file that is named itself.
+// An ONNX file given by its path.
 ModelPath OfFile(const fs::path& file) {
   std::error_code error;
   const std::vector<fs::path> folders = FoldersOfModel(file.parent_path());

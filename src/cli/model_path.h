@@ -1,5 +1,5 @@
-// A model as the command line names it: an ONNX file, a function of a Python file, a model's
-// folder, or one version's.
+// A model argument of the command line: an ONNX file, a function of a Python file, a model's
+// folder, or a version's folder.
 #ifndef CHAIRLIFT_CLI_MODEL_PATH_H_
 #define CHAIRLIFT_CLI_MODEL_PATH_H_
 
@@ -16,37 +16,40 @@
 namespace chairlift {
 
 struct ModelPath {
-  std::string name;  // that it is served under: the file's, or that of the folder with the versions
-  std::string version = "1";   // of the folder of a version, its own
-  std::filesystem::path path;  // as Engine::LoadModel() takes it: of cells, the version's folder
+  std::string name;  // the name to serve it under: that of the file, or of the folder with the
+                     // versions
+  std::string version = "1";   // for a version's folder, its name
+  std::filesystem::path path;  // for Engine::LoadModel(); for a model of cells, the version's
+                               // folder
   std::optional<CellManifest> cells;
-  std::optional<FunctionConfig> function;  // its `path` is then as it was named: "my.py:predict"
-  std::optional<PipelineConfig> pipeline;  // its `path` is then its folder
-  ModelConfig config;                      // of the model.yaml, where a folder was named
+  std::optional<FunctionConfig> function;  // `path` is then as given: "my.py:predict"
+  std::optional<PipelineConfig> pipeline;  // `path` is then its folder
+  ModelConfig config;                      // from the model.yaml, if a folder was given
 };
 
 // The error for a file or folder that does not exist, with the closest name; empty if it exists.
 std::string WhyNoPath(const std::string& path);
 
-// The names of the models in a folder of models, in order; empty where it holds none.
+// The sorted names of the models in a folder of models; empty if there are none.
 std::vector<std::string> ModelsIn(const std::filesystem::path& folder);
 
-// Whether it is a folder of models, rather than a model's.
+// Whether it is a folder of models instead of one model's folder.
 bool IsRepository(const std::string& path);
 
-// InvalidArgument where the folder is one model's.
+// InvalidArgument if the folder is one model's.
 Status CheckRepository(const std::string& path);
 
-// The latest of several versions. NotFound, or InvalidArgument, says what was found instead, and
-// what to name. Pipelines are found `in_repository` only: their steps are other models of it.
+// Of several versions, the latest. NotFound or InvalidArgument says what was found instead, and
+// what to give. Pipelines are found only with `in_repository`, because their steps are other models
+// of the repository.
 StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository = false);
 
-// A setting of a model.yaml, as YAML, that whoever names the model gives; it comes before those of
-// its file. Unless the model is `one_of_many`, its kind must have it.
+// Applies a setting of a model.yaml, as YAML, given by the user; it overrides the model's file.
+// Unless the model is `one_of_many`, its kind must have that setting.
 Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,
                   ModelPath& model);
 
-// The models that it needs beside itself: of a pipeline's steps, or those that a function calls.
+// The other models that it needs: those of a pipeline's steps, or those that a Python model calls.
 std::vector<std::string> NamedModels(const ModelPath& model);
 
 }  // namespace chairlift

@@ -16,9 +16,9 @@
 namespace chairlift {
 namespace {
 
-// Operators whose preferred batches differ by less are taken to be alike.
+// Operators whose preferred batch sizes differ by a smaller factor are considered similar.
 constexpr int kDiverse = 4;
-constexpr double kOfTheTime = 0.08;  // that either side has at least
+constexpr double kOfTheTime = 0.08;  // minimum share of each side
 
 double UsPerRow(const std::pair<const int, Duration>& cost) {
   return static_cast<double>(cost.second.count()) * 1e-3 / cost.first;
@@ -168,7 +168,7 @@ std::string OperatorsSvg(const std::string& model, const Graph& graph,
   constexpr double kLeft = 70, kTop = 50, kWidth = 860, kHeight = 320, kLegend = 90, kBelow = 50;
   static constexpr const char* kColours[] = {"#440154", "#443a83", "#31688e", "#21908c",
                                              "#35b779", "#8fd744", "#d8c219"};
-  std::vector<size_t> run;  // nodes that are
+  std::vector<size_t> run;  // consecutive nodes
   double low = 1e300, high = 0;
   for (size_t n = 0; n < costs.size(); ++n) {
     if (costs[n].empty()) continue;

@@ -1,5 +1,5 @@
-// What `inspect --operators` shows: how long each operator and stage takes a row by batch size, and
-// which diversities that gives a model (DVABatch §3, §7.1).
+// What `inspect --operators` shows: the time per row of each operator and stage by batch size, and
+// the diversities of the model (DVABatch §3, §7.1).
 #ifndef CHAIRLIFT_CLI_OPERATORS_VIEW_H_
 #define CHAIRLIFT_CLI_OPERATORS_VIEW_H_
 
@@ -21,16 +21,16 @@ struct NodeRange {
   size_t last = 0;
 };
 
-// A row for each kind of operator, the slowest first, and for each stage. `costs`: by node.
+// A row for each kind of operator, slowest first, and for each stage. `costs`: by node.
 std::string OperatorsTable(const Graph& graph, std::span<const CostByRows> costs,
                            std::span<const NodeRange> stages);
 
-// What varies, a line each: "inputs: all of one size", "operators: …", "load: …".
+// What varies, one line each: "inputs: all of one size", "operators: …", "load: …".
 std::vector<std::string> Diversities(const std::vector<SymbolicSpec>& inputs, const Graph& graph,
                                      std::span<const CostByRows> costs);
 
-// Operators in the order in which they run, how long they take a row: a line for each batch size
-// (as the document's Figure 6).
+// Operators in the order of execution with their time per row: one line for each batch size (like
+// Figure 6 of the paper).
 std::string OperatorsSvg(const std::string& model, const Graph& graph,
                          std::span<const CostByRows> costs, std::span<const NodeRange> stages);
 

@@ -12,7 +12,7 @@
 namespace chairlift {
 namespace {
 
-// Counts by name, in order of name: "6 Gelu, 1 Tanh".
+// Counts sorted by name: "6 Gelu, 1 Tanh".
 using Counts = std::map<std::string, int>;
 
 std::string ToString(const Counts& counts) {
@@ -85,8 +85,7 @@ void Count(const Graph& graph, std::vector<Fused>& fused) {
   }
 }
 
-// "node 'a' (Softmax): why" as its node and the rest, to group notes that say the same of
-// several nodes.
+// Splits "node 'a' (Softmax): why" into the node and the rest, to group notes with the same text.
 std::pair<std::string, std::string> SplitNote(const std::string& note) {
   const size_t end = note.starts_with("node '") ? note.find("): ") : std::string::npos;
   if (end == std::string::npos) return {"", note};
@@ -150,7 +149,7 @@ std::string FusedTable(const Graph& graph) {
 std::vector<std::string> LeftApart(std::span<const PassReport> reports) {
   std::vector<std::string> lines;
   for (const PassReport& report : reports) {
-    // In the order in which they come up: the first node of each, and how many there are.
+    // In order of first occurrence: the first node of each, and their number.
     std::vector<std::pair<std::pair<std::string, std::string>, int>> reasons;
     for (const std::string& note : report.notes) {
       std::pair<std::string, std::string> split = SplitNote(note);

@@ -1,4 +1,5 @@
-// What `inspect --passes` shows: what each pass did, what runs fused, and what does not, and why.
+// What `inspect --passes` shows: the effect of each pass, what runs fused, and what does not, with
+// reasons.
 #ifndef CHAIRLIFT_CLI_PASSES_VIEW_H_
 #define CHAIRLIFT_CLI_PASSES_VIEW_H_
 
@@ -11,18 +12,17 @@
 
 namespace chairlift {
 
-// A graph's passes that ran in two goes as one list: rewrites and times added up, what both left
-// named once.
+// Joins the passes of two runs over a graph: rewrites and times are added, common notes are listed
+// once.
 std::vector<PassReport> Joined(std::span<const PassReport> first, std::span<const PassReport> then);
 
 std::string PassesTable(std::span<const PassReport> reports);
 
-// What the operators of a graph stand for that has been through the passes; empty where none is
-// fused.
+// The operators behind the fused operators of a graph after the passes; empty if none is fused.
 std::string FusedTable(const Graph& graph);
 
-// "fuse_attention: node 'a' (Softmax) and 11 others: ...": what looked alike was left, a line for
-// each pass and reason.
+// "fuse_attention: node 'a' (Softmax) and 11 others: ...": similar nodes that were not fused, one
+// line per pass and reason.
 std::vector<std::string> LeftApart(std::span<const PassReport> reports);
 
 }  // namespace chairlift

@@ -38,7 +38,7 @@ struct ProfileFlags {
   double seconds_per_point = 0.3;
   bool again = false;
   bool operators = false;
-  int64_t batch = 1;  // of --operators
+  int64_t batch = 1;  // for --operators
   int64_t length = 16;
   double seconds = 1;
   int top = 15;
@@ -70,7 +70,7 @@ StatusOr<std::chrono::nanoseconds> Measure(Engine& engine, const InferRequest& r
   return times[times.size() / 2];
 }
 
-// `shapes` with these rows, also where they were named.
+// `shapes` with this number of rows, including shapes given by name.
 InputShapes WithRows(InputShapes shapes, int64_t rows, bool batches) {
   shapes.batch = rows;
   for (auto& [name, dims] : shapes.by_name) {
@@ -79,8 +79,8 @@ InputShapes WithRows(InputShapes shapes, int64_t rows, bool batches) {
   return shapes;
 }
 
-// The points of the grid that `*table` lacks. A length that the model refuses is left out with a
-// note; an error if all are refused.
+// Measures the points of the grid that `*table` lacks. A length that the model refuses is omitted
+// with a note; an error if all are refused.
 Status MeasureMissing(Engine& engine, const ModelMetadata& metadata, const ProfileFlags& flags,
                       InputShapes named, CostTable* table) {
   const std::vector<int64_t> one = {1};
@@ -130,7 +130,7 @@ Status MeasureMissing(Engine& engine, const ModelMetadata& metadata, const Profi
   return absl::OkStatus();
 }
 
-// `fixed` names the row whose length does not vary.
+// `fixed`: the label of the row without a variable length.
 void Print(const CostTable& table, const std::string& fixed) {
   std::map<int64_t, CostsByRows> by_length;
   for (const auto& [shape, cost] : table.costs()) by_length[shape.second][shape.first] = cost;
@@ -142,7 +142,7 @@ void Print(const CostTable& table, const std::string& fixed) {
   PrintText("time of a batch (rows a second):\n{}", CostsTable("length", lines));
 }
 
-// What was measured before, where it still holds and is wanted; else an empty table.
+// Saved measurements if they are still valid and wanted; otherwise an empty table.
 CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
   if (!flags.again && flags.shapes.empty()) {
     auto kept = CostTable::Load(CostTablePath(key));
@@ -154,7 +154,7 @@ CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
   return CostTable(key);
 }
 
-// The cells of a model that has any.
+// The cells of a model, if it has any.
 StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_plugins) {
   ExecutableOptions options;
   options.disabled_passes = model.config.disabled_passes;
@@ -164,7 +164,7 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_
     return std::move(made.program);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.path));
-  CHAIRLIFT_RETURN_IF_ERROR(WidenInside(imported.graph));  // as it is served
+  CHAIRLIFT_RETURN_IF_ERROR(WidenInside(imported.graph));  // as for serving
   StatusOr<SlicedModel> sliced =
       SliceIntoCells(imported.graph, {.max_embedding_bytes = model.config.max_embedding_bytes});
   if (!sliced.ok()) return std::nullopt;
@@ -174,7 +174,7 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_
 
 Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& engine) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable::Key key, CostTableKey(model.path, engine.workers()));
-  // One request at a time, so that it is the batch.
+  // One request at a time, so that each is a batch.
   CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(model.name, model.path, ModelConfig{}));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine.Metadata(model.name));
   InputShapes named;
@@ -230,7 +230,7 @@ Status Profile(const ProfileFlags& flags) {
   if (flags.operators) return ProfileNodes(model, flags, *engine);
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells,
                              CellsOf(model, flags.engine.allow_plugins));
-  // A request to a model of the user's own cells cannot be made up.
+  // Requests to a model of user-defined cells cannot be generated.
   if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine));
   if (!cells) return absl::OkStatus();
   if (!model.cells) PrintText("\n");

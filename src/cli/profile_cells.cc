@@ -57,7 +57,7 @@ std::string CostsTable(const char* head,
 
 Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options) {
   const std::vector<std::unique_ptr<Cell>>& cells = program.cells;
-  // The sizes that batch sizes are chosen by, and those asked for.
+  // The sizes used to choose batch sizes, and the requested ones.
   std::vector<CellCosts> kept;
   {
     constexpr int64_t kWhole = 1000;

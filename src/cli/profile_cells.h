@@ -1,4 +1,4 @@
-// What batches of a model, and of its cells, take by size.
+// Costs of batches of a model, and of its cells, by size.
 #ifndef CHAIRLIFT_CLI_PROFILE_CELLS_H_
 #define CHAIRLIFT_CLI_PROFILE_CELLS_H_
 
@@ -15,7 +15,7 @@
 namespace chairlift {
 
 using CostsByRows = std::map<int64_t, std::chrono::nanoseconds>;
-// A line of each name: what batches take, and the rows a second, by rows.
+// One line per name: time of a batch, and rows per second, by rows.
 std::string CostsTable(const char* head,
                        std::span<const std::pair<std::string, CostsByRows>> lines);
 
@@ -23,10 +23,10 @@ struct ProfileCellsOptions {
   std::vector<int64_t> batches;
   std::chrono::duration<double> per_point{0.3};
   int workers = 1;
-  bool again = false;  // also what is kept
+  bool again = false;  // measure saved sizes again
 };
 
-// Measures what the kept tables lack (engine/cell_costs.h), keeps it, and prints all of it.
+// Measures what the saved tables lack (engine/cell_costs.h), saves it, and prints everything.
 Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options);
 
 }  // namespace chairlift

@@ -22,14 +22,14 @@ namespace chairlift {
 namespace {
 
 constexpr size_t kMinRuns = 5;
-// Operands that fit here are taken to be read from the last level of cache.
+// Operands up to this size are assumed to be read from the last-level cache.
 constexpr double kCachedBytes = 24e6;
 
 // Nodes of one operator and implementation, or one node.
 struct OperatorTime {
   std::string op, implementation;
   size_t nodes = 0;
-  double us = 0;  // of a request
+  double us = 0;  // per request
   double flops = 0;
   double bound_us = 0;
 
@@ -40,9 +40,9 @@ struct OperatorTime {
 };
 
 struct Measured {
-  std::vector<NodeProfile> nodes;  // the slowest first
-  uint64_t requests = 0;           // that the nodes are of
-  double run_us = 0;               // the median of a whole request's compute time
+  std::vector<NodeProfile> nodes;  // slowest first
+  uint64_t requests = 0;           // number of requests measured
+  double run_us = 0;               // median compute time of a whole request
   PeakRates peak;
 
   OperatorTime TimeOf(const NodeProfile& node) const {
@@ -81,7 +81,7 @@ StatusOr<InferRequest> MakeRequest(Engine& engine, const ModelMetadata& metadata
 
 StatusOr<Measured> TimeNodes(Engine& engine, const InferRequest& request, double seconds) {
   Measured measured;
-  // More workers than cores have no more than these.
+  // More workers than cores do not add resources.
   const int cores = std::max(1, static_cast<int>(AllowedCores().size()));
   measured.peak = MeasurePeakRates(std::min(engine.workers(), cores));
   std::vector<double> times;
@@ -99,7 +99,7 @@ StatusOr<Measured> TimeNodes(Engine& engine, const InferRequest& request, double
   std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
                    times.end());
   measured.run_us = times[times.size() / 2];
-  // The trace may end before the last request: they are alike.
+  // The trace may end before the last request; requests are alike.
   measured.requests = times.size() * trace.tasks / (trace.tasks + trace.dropped);
   if (measured.requests == 0) {
     return ResourceExhausted("one request runs more nodes than a trace takes; use a smaller one");
@@ -136,7 +136,7 @@ std::string NameOf(const NodeProfile& node) {
   return node.cell.empty() ? node.node : fmt::format("{}: {}", node.cell, node.node);
 }
 
-// Loops whose bodies are not in the times at all.
+// Loops whose bodies do not appear in the times.
 void PrintIdleLoops(const std::vector<NodeProfile>& nodes) {
   for (const NodeProfile& node : nodes) {
     if (node.iterations != 0) continue;
@@ -214,7 +214,7 @@ Status WriteJson(const Measured& measured, const std::string& model, const std::
   return file.flush() ? absl::OkStatus() : CannotWrite(path);
 }
 
-// Bars, the slowest operator on top; the dark part is the bound.
+// Bars, slowest operator first; the dark part is the bound.
 Status WriteSvg(const Measured& measured, const std::string& model, const std::string& path) {
   constexpr int kLabel = 260, kBars = 420, kRow = 22, kTop = 40, kRight = 130;
   const std::vector<OperatorTime> lines = ByOperator(measured);

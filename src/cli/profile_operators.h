@@ -1,4 +1,4 @@
-// `chairlift profile --operators`: where a model's time goes, by operator and by node.
+// `chairlift profile --operators`: the time of a model by operator and by node.
 #ifndef CHAIRLIFT_CLI_PROFILE_OPERATORS_H_
 #define CHAIRLIFT_CLI_PROFILE_OPERATORS_H_
 
@@ -11,12 +11,12 @@ namespace chairlift {
 
 struct ProfileOperatorsOptions {
   InputShapes shapes;
-  double seconds = 1;     // of requests, one after the other
-  int top = 15;           // nodes in the table
+  double seconds = 1;     // duration of requests, one after the other
+  int top = 15;           // number of nodes in the table
   std::string json, svg;  // files to write; empty: none
 };
 
-// Runs requests to `model`, which is loaded, prints the tables and writes the files.
+// Sends requests to `model`, which is loaded, prints the tables and writes the files.
 Status ProfileOperators(Engine& engine, const std::string& model,
                         const ProfileOperatorsOptions& options);
 

@@ -31,14 +31,14 @@ struct RunFlags {
   EngineOptions engine;
 };
 
-// An output's name as a file name: what a folder could not hold becomes '_'.
+// An output's name as a file name: characters that are not allowed become '_'.
 std::string FileName(const std::string& name) {
   std::string out;
   for (char c : name) out += c == '/' || c == '\0' ? '_' : c;
   return out + ".npy";
 }
 
-// The first elements, in the order of memory: "0.12, -3, …".
+// The first elements in memory order: "0.12, -3, …".
 std::string FirstValues(const Tensor& tensor) {
   constexpr int64_t kMost = 6;
   std::string text;
@@ -59,8 +59,8 @@ std::string FirstValues(const Tensor& tensor) {
   return tensor.size() > shown ? text + ", …" : text;
 }
 
-// Whether keys and values of earlier tokens, or what an encoder gives, are among a model's, or a
-// request's, inputs.
+// Whether the inputs of a model or of a request include keys and values of earlier tokens, or an
+// encoder's output.
 template <typename Input>
 bool IsDecoder(const std::vector<Input>& inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) {
@@ -89,10 +89,10 @@ Status Run(const RunFlags& flags) {
     model.config.policy = "none";
     model.config.drop_unused = true;
   }
-  model.config.max_batch_size = 0;  // all rows of the request at once
+  model.config.max_batch_size = 0;  // all rows of the request in one batch
   CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata, engine->Metadata("model"));
-  if (IsDecoder(metadata.inputs) && !IsDecoder(request.inputs)) {  // it is to generate
+  if (IsDecoder(metadata.inputs) && !IsDecoder(request.inputs)) {  // it must generate
     model.config.policy = "continuous";
     CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   }

@@ -1,4 +1,4 @@
-// `chairlift serve`: engine and server, until a signal.
+// `chairlift serve`: runs engine and server until a signal arrives.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,22 +44,23 @@ struct ServeFlags {
   std::vector<std::string> repositories;
   std::vector<std::string> only;
   std::vector<std::string> settings;  // NAME=VALUE
-  std::string name;                   // of the only model; empty: its own
+  std::string name;                   // of the only model; empty: its own name
   EngineOptions engine;
   ServerOptions server;
-  // As long as load balancers take to notice; both together end before Kubernetes' 30 s do.
+  // About the time in which load balancers notice. Both phases together end within Kubernetes' 30
+  // s.
   int drain_seconds = 5;
   int exit_timeout_secs = 20;
   bool exit_on_error = false;
-  // Many clients give up after that; a longer queue would only delay all of them.
+  // Many clients give up after this time; a longer queue would only delay all of them.
   int max_queue_wait_ms = 30'000;
-  std::string control;  // empty: as --load-model is given or not
+  std::string control;  // empty: depends on --load-model
   bool print_example = false;
   int parent_fd = -1;
   std::string log_level = "info";
 };
 
-// What the positional arguments name: models, and folders of models.
+// The models and folders of models in the positional arguments.
 StatusOr<std::vector<ModelPath>> FindModels(ServeFlags& flags) {
   std::vector<ModelPath> models;
   std::map<std::string, std::string> names;
@@ -105,7 +106,7 @@ bool WantsAll(const ServeFlags& flags) {
   return flags.control == "none" || std::count(flags.only.begin(), flags.only.end(), "*") > 0;
 }
 
-// The models that the repositories hold, or those of them that were named.
+// The models in the repositories, or the selected ones.
 std::vector<std::string> NamesToLoad(const Engine& engine, const ServeFlags& flags) {
   if (!WantsAll(flags)) return flags.only;
   std::vector<std::string> names;
@@ -132,7 +133,7 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
   };
   const std::set<std::string> ready_before = ready();
   for (const std::string& name : NamesToLoad(engine, flags)) {
-    // As a step of a pipeline that was loaded before it.
+    // It was loaded as a step of an earlier pipeline.
     if (!ready_before.contains(name) && ready().contains(name)) continue;
     const Status status = engine.LoadFromRepository(name);
     if (!status.ok()) spdlog::error("not served: {}", Message(status));
@@ -154,8 +155,8 @@ StatusOr<int> ReportReady(const Engine& engine) {
   return ready;
 }
 
-// Renames the server option that a message starts with to its flag. An option's invalid value is an
-// error of the command line.
+// Replaces the server option at the start of a message by its flag. An invalid value of an option
+// is an error of the command line.
 Status InFlags(const Status& status) {
   std::string text = Message(status);
   const size_t end = text.find_first_of(" :");
@@ -173,14 +174,14 @@ Status InFlags(const Status& status) {
   return Status(status.code(), text);
 }
 
-// An address at which a server that listens on all of them can be reached.
+// An address at which a server that listens on all addresses can be reached.
 std::string Reachable(const std::string& address) {
   if (address == "0.0.0.0") return "127.0.0.1";
   return address == "[::]" || address == "::" ? "[::1]" : address;
 }
 
-// Has large buffers returned to the system when they are freed. By default the C library keeps up
-// to 32 MiB of each such size: some hundreds of MiB after a burst.
+// Makes the C library return large buffers to the system when they are freed. By default it keeps
+// up to 32 MiB of each such size: some hundreds of MiB after a burst.
 void ReturnLargeBuffers() {
   constexpr int kLarge = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kLarge);
@@ -191,7 +192,7 @@ void ReturnLargeBuffers() {
 int64_t ResidentBytes() {
   const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
-  std::array<char, 128> text{};  // pages in all, resident pages, …
+  std::array<char, 128> text{};  // total pages, resident pages, …
   const ssize_t bytes = ::read(file, text.data(), text.size() - 1);
   ::close(file);
   char* at = text.data();
@@ -199,10 +200,10 @@ int64_t ResidentBytes() {
   return std::strtoll(at, nullptr, 10) * sysconf(_SC_PAGESIZE);
 }
 
-// What the C library's heaps hold of memory that was freed, returned to the system or not.
+// Freed memory in the C library's heaps, whether or not it was returned to the system.
 int64_t FreeHeapBytes() { return static_cast<int64_t>(mallinfo2().fordblks); }
 
-// The socket to whoever started the program, which is to end with them.
+// The socket to the parent process, with which this program must end.
 Status CheckParent(int descriptor) {
   if (descriptor < 0) return absl::OkStatus();
   int type = 0;
@@ -232,14 +233,15 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   return set;
 }
 
-// Ends the program as the signal does by default. The first process of a container has no defaults.
+// Ends the program with the signal's default action. The first process of a container has no
+// default actions.
 void EndAtOnce(int number) {
   ::signal(number, SIG_DFL);
   ::raise(number);
   ::_exit(128 + number);
 }
 
-// A client or a log's reader that is gone is no reason to end, nor is a terminal that is closed:
+// A closed connection or log pipe must not end the program. Nor must a closed terminal at once:
 // SIGHUP waits for WaitForEnd().
 void KeepRunning() {
   ::signal(SIGPIPE, SIG_IGN);
@@ -251,9 +253,9 @@ void KeepRunning() {
   for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &end, nullptr);
 }
 
-// Waits for SIGTERM or SIGINT, which are blocked, and returns which; 0: for the parent's end.
-// Returns free memory to the system meanwhile: the C library returns only the end of each of its
-// heaps.
+// Waits for SIGTERM or SIGINT, which are blocked, and returns the one received; 0 if the parent
+// ended. Meanwhile returns free memory to the system: the C library returns only the end of each of
+// its heaps.
 int WaitForEnd(int parent) {
   const sigset_t signals = SetOf({SIGTERM, SIGINT, SIGHUP});
   const timespec interval{.tv_sec = parent < 0 ? 5 : 1, .tv_nsec = 0};
@@ -269,12 +271,12 @@ int WaitForEnd(int parent) {
   return 0;
 }
 
-// Answers what is in flight, at most for as long as the flags say, and stops.
+// Answers the running requests, within the time of the flags, and stops.
 Status Stop(const ServeFlags& flags, Engine& engine, Server& server) {
   const auto timeout = std::chrono::seconds(flags.exit_timeout_secs);
   spdlog::info("draining: requests in flight have at most {} s; a second signal stops at once",
                flags.exit_timeout_secs);
-  // The engine answers what still runs then with 503.
+  // The engine then answers the remaining requests with 503.
   constexpr std::chrono::seconds kForAnswers(1);
   std::promise<void> all_answered;
   std::thread cut_off;
@@ -295,7 +297,7 @@ Status Stop(const ServeFlags& flags, Engine& engine, Server& server) {
   return drained;
 }
 
-// Standard output may be closed, or a pipe that nobody reads any more.
+// Standard output may be closed, or a pipe that nothing reads.
 void PrintExample(Engine& engine, const std::string& address) {
   try {
     PrintText("\n{}\n", ExampleRequest(engine, address));
@@ -305,7 +307,7 @@ void PrintExample(Engine& engine, const std::string& address) {
   }
 }
 
-// It becomes a file's name.
+// It becomes part of a file name.
 std::string CheckConfigName(const std::string& name) {
   if (!name.empty() && name[0] != '.' && name.find('/') == std::string::npos) return "";
   return "it must be the name of a file in configs/, without .pbtxt";
@@ -346,7 +348,7 @@ Status Serve(ServeFlags flags) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckParent(flags.parent_fd));
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   // Signals are waited for below. The threads of engine and server inherit a mask that leaves them
-  // to this one; while it loads models, and while it drains, a signal ends the program at once.
+  // to this thread. While it loads models or drains, a signal ends the program at once.
   const sigset_t signals = SetOf({SIGTERM, SIGINT});
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
@@ -376,7 +378,7 @@ Status Serve(ServeFlags flags) {
     return Annotate(first_failure, "a model is not served (--exit-on-error)");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const int ready, ReportReady(*engine));
-  // Without models the server may still be asked to load some.
+  // Without models, clients may still load some.
   const bool may_be_empty = flags.server.model_control && (flags.only.empty() || WantsAll(flags));
   if (ready == 0 && !may_be_empty && first_failure.ok()) {
     return NotFound("'{}' holds no models; a repository is <name>/<version>/model.onnx",
@@ -402,7 +404,8 @@ Status Serve(ServeFlags flags) {
 
   const int signal = WaitForEnd(flags.parent_fd);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  // Load balancers stop sending once they see that it is not ready. After Ctrl-C nobody looks.
+  // Load balancers stop sending when they see that it is not ready. After Ctrl-C there is nothing
+  // to wait for.
   if (signal == SIGTERM && flags.drain_seconds > 0) {
     server->BeginDrain();
     spdlog::info("draining: not ready any more; requests are answered for {} s, then it stops",

@@ -1,4 +1,4 @@
-// `chairlift simulate`: policies in virtual time, on a machine that only a cost table describes.
+// `chairlift simulate`: runs policies in virtual time, on a machine described by a cost table.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@
 namespace chairlift {
 namespace {
 
-// The part of a run's arrivals that is not counted.
+// The fraction of a run's arrivals that is not counted.
 constexpr double kWarmUp = 0.2;
 
 struct SimulateFlags {
@@ -43,14 +43,15 @@ struct SimulateFlags {
   int max_length = 0;
   int complete_tree = 0;
   int stages = 4;
-  int exit_after = 0;  // a stage; 0: there is no exit
+  int exit_after = 0;  // a stage; 0: no exit
   int leaving = 50;    // of 100 requests
   double cost_scale = 1;
-  std::vector<std::string> policies = {};  // empty: by the application
+  std::vector<std::string> policies = {};  // empty: chosen by the application
   std::vector<double> rates;
   std::vector<int64_t> clients;
   std::vector<std::string> cell_max;
-  std::set<std::string> meta_operations = {"split", "stretch"};  // of staged, besides new
+  std::set<std::string> meta_operations = {"split", "stretch"};  // of policy staged, in addition to
+                                                                 // new
   int64_t requests = 20000;
   int workers = 1;
   uint64_t seed = 1;
@@ -63,29 +64,29 @@ struct SimulateFlags {
   int64_t longest_wait_us = 0;
 };
 
-// Of one run: requests that arrive, or so many that are always under way.
+// The load of one run: arriving requests, or a fixed number of concurrent ones.
 struct OfferedLoad {
-  double rate = 0;  // a second
+  double rate = 0;  // per second
   int64_t clients = 0;
 };
 
 struct Figures {
   std::string policy;
   OfferedLoad load;
-  double throughput = 0;        // requests a second
+  double throughput = 0;        // requests per second
   double mean_latency = 0;      // ms
   std::vector<double> latency;  // percentiles 0 to 100, ms
   std::vector<double> queue;
   std::vector<double> compute;
   double rows_per_task = 0;  // in each of its steps
   double steps_per_task = 0;
-  double padding = 0;           // of all rows
-  double busy = 0;              // of all workers' time
-  double cells_per_second = 0;  // of the simulator
-  // Of requests that generate:
-  double tokens = 0;  // of answers, a second
+  double padding = 0;           // share of all rows
+  double busy = 0;              // share of all workers' time
+  double cells_per_second = 0;  // speed of the simulator
+  // For requests that generate:
+  double tokens = 0;  // of answers, per second
   int64_t set_back = 0;
-  std::vector<double> first;  // time to the first token, as `latency`
+  std::vector<double> first;  // time to the first token, in the form of `latency`
   std::vector<double> between;
 };
 
@@ -105,7 +106,7 @@ StatusOr<LengthCounts> Lengths(const SimulateFlags& flags) {
   return ReadLengths(flags.lengths, flags.max_length);
 }
 
-// As a policy takes it.
+// In the form that a policy supports.
 StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   if (flags.application == "tree") {
     if (flags.complete_tree > 0) return CompleteTreeMix(flags.complete_tree);
@@ -209,14 +210,14 @@ Figures Summarise(const SimulationResult& result, int workers) {
   return figures;
 }
 
-// The requests, as one policy takes them.
+// The requests in the form of one policy.
 struct Setup {
   RequestMix mix;
   LengthCosts costs;
   PolicyOptions options;
 };
 
-// When requests arrive; where a load is closed, only their number counts.
+// When requests arrive; in a closed loop, only their number counts.
 StatusOr<std::vector<Arrival>> ArrivalsOf(const SimulateFlags& flags, const OfferedLoad& load,
                                           const std::vector<double>& gaps) {
   if (load.clients > 0) return std::vector<Arrival>(static_cast<size_t>(flags.requests));
@@ -252,7 +253,7 @@ StatusOr<Figures> Run(const SimulateFlags& flags, const std::string& policy,
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto scheduler, SchedulerOf(flags, policy, setup.options));
   const auto begin = std::chrono::steady_clock::now();
-  // Others bound by themselves what a worker has at once.
+  // Other policies bound the number of tasks of a worker themselves.
   const bool any = (*FindPolicy(policy))->takes == GraphForm::kAny;
   const SimulationResult result =
       Simulate(*scheduler, workload, setup.costs, flags.workers, any ? 1 : kTasksAhead);
@@ -409,7 +410,8 @@ Status Simulate(const SimulateFlags& flags) {
   {
     ProgressBar bar("simulating", total);
     for (auto& [policy, setup] : runs) {
-      // Policies for cells have sizes set, but for stages; those for lengths follow the costs.
+      // Policies for cells have configured sizes, except for stages; those for lengths use the
+      // costs.
       const bool stages = flags.application == "stages" && policy->takes != GraphForm::kAny;
       if (stages || generates || policy->takes == GraphForm::kPadded ||
           policy->takes == GraphForm::kRagged) {

@@ -8,8 +8,8 @@
 
 namespace chairlift {
 
-// `text` with the characters that XML reserves written as entities, and Printable(): it has no
-// control characters.
+// `text` with entities for the characters that XML reserves, after Printable(): it has no control
+// characters.
 inline std::string SvgText(const std::string& text) {
   std::string out;
   for (const char c : Printable(text)) {

@@ -17,7 +17,7 @@ bool IsNumber(const std::string& cell) {
   return !cell.empty() && !list && (cell[0] == '-' || (cell[0] >= '0' && cell[0] <= '9'));
 }
 
-// In characters: what is beyond ASCII takes several bytes.
+// In characters: those beyond ASCII take several bytes.
 size_t Width(const std::string& cell) {
   return static_cast<size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -165,7 +165,7 @@ std::string HumanSeconds(double seconds) {
 
 std::string HumanNumber(double number) {
   if (!std::isfinite(number)) return fmt::format("{}", number);
-  // As many decimals as make four digits, at least, and none of a whole number.
+  // Enough decimals for at least four digits, none for whole numbers.
   const double size = std::abs(number);
   int decimals = size < 100 ? 2 : 1;
   if (size >= 10'000 || number == std::round(number)) decimals = 0;

@@ -1,4 +1,4 @@
-// Output for people: text without what a terminal would obey, aligned tables, a progress bar.
+// Terminal output: text without control sequences, aligned tables, a progress bar.
 #ifndef CHAIRLIFT_CLI_TERMINAL_H_
 #define CHAIRLIFT_CLI_TERMINAL_H_
 
@@ -14,15 +14,15 @@
 
 namespace chairlift {
 
-// `text` with control characters, but for line breaks, and what is no UTF-8 written as \x1b: names
-// and messages from files may hold any bytes, and a terminal obeys some.
+// `text` with control characters, except line breaks, and invalid UTF-8 written as \x1b: names and
+// messages from files may have any bytes, and a terminal interprets some.
 std::string Printable(std::string_view text);
 
-// With four spaces before every line but the first: a name with a line break in it cannot pass for
-// a line of its own.
+// With four spaces before every line but the first: a name with a line break cannot imitate a
+// separate line.
 std::string Indented(std::string_view text);
 
-// fmt::print() of what is printable, to standard output and to standard error.
+// fmt::print() with printable text, to standard output and to standard error.
 template <typename... Args>
 void PrintText(fmt::format_string<Args...> form, Args&&... args) {
   fmt::print("{}", Printable(fmt::format(form, std::forward<Args>(args)...)));
@@ -31,11 +31,11 @@ template <typename... Args>
 void PrintError(fmt::format_string<Args...> form, Args&&... args) {
   fmt::print(stderr, "{}", Printable(fmt::format(form, std::forward<Args>(args)...)));
 }
-// Likewise what is logged from now on, lines behind the first indented.
+// Makes all later log output printable, with lines after the first indented.
 void LogWhatIsPrintable();
 
-// Columns as wide as their widest cell; those whose cells are all numbers are aligned right. Cells
-// are made printable, line breaks too.
+// Columns are as wide as their widest cell; columns of numbers are aligned right. Cells are made
+// printable, including line breaks.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
@@ -46,8 +46,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// On standard error, where that is a terminal and the work has taken over half a second; else
-// silent.
+// Drawn on standard error if that is a terminal and the work has taken over half a second.
 class ProgressBar {
  public:
   ProgressBar(std::string label, int64_t total);
@@ -65,8 +64,8 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_;
 };
 
-// The current step of a command, on standard error where that is a terminal: one line, replaced by
-// the next and cleared at the end. Clear it before anything else is printed.
+// The current step of a command, on standard error if that is a terminal: one line, replaced by the
+// next and cleared at the end. Clear it before other output.
 class StatusLine {
  public:
   StatusLine();

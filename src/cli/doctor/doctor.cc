@@ -1,4 +1,5 @@
-// `chairlift doctor`: what this machine gives a server, what is in its way, and how a model fares.
+// `chairlift doctor`: checks what this machine offers a server, what limits it, and how a model
+// performs.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

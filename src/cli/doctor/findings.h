@@ -1,4 +1,4 @@
-// What `chairlift doctor` looks at, one finding each.
+// The checks of `chairlift doctor`, one finding each.
 #ifndef CHAIRLIFT_CLI_DOCTOR_FINDINGS_H_
 #define CHAIRLIFT_CLI_DOCTOR_FINDINGS_H_
 
@@ -11,15 +11,15 @@ namespace chairlift::doctor {
 
 enum class Level {
   kOk,
-  kHint,     // works; could be better
-  kProblem,  // something that was asked for does not work
+  kHint,     // works, but could be better
+  kProblem,  // something that was requested does not work
 };
 
 struct Finding {
   Level level = Level::kOk;
   std::string about;     // "cores"
-  std::string said;      // what was found
-  std::string fix = {};  // what would change it; empty: nothing to change
+  std::string said;      // the result
+  std::string fix = {};  // how to change it; empty: nothing to change
 };
 
 // Cores, memory, instruction sets, measured peak rates, huge pages, clock, GPU. Measuring takes
@@ -30,8 +30,8 @@ std::vector<Finding> OfMachine();
 // the Python interpreter and its packages.
 std::vector<Finding> OfServing();
 
-// How the model is served and why not better; the time and memory of a request that is made up for
-// it; requests a second of several at once. Loads it: seconds.
+// How the model is served and why not better; time and memory of a generated request; throughput
+// with several concurrent requests. Loads the model: takes seconds.
 std::vector<Finding> OfModel(const ModelPath& path, bool allow_plugins);
 
 }  // namespace chairlift::doctor

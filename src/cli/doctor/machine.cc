@@ -19,7 +19,7 @@
 namespace chairlift::doctor {
 namespace {
 
-// A small file of /proc or /sys; empty where there is none.
+// A small file of /proc or /sys; empty if there is none.
 std::string ReadText(const char* path) {
   std::ifstream file(path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -44,7 +44,7 @@ Finding Cores() {
   return {Level::kOk, "cores", said};
 }
 
-// Instruction sets beyond those that kernels are chosen by, as /proc/cpuinfo names them.
+// Instruction sets apart from those that select kernels, with their names in /proc/cpuinfo.
 std::string Narrow() {
   const std::string info = ReadText("/proc/cpuinfo");
   std::vector<std::string> found;

@@ -23,14 +23,14 @@ constexpr auto kMeasured = std::chrono::milliseconds(1000);
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-// Of the process, so far.
+// The peak memory of the process so far.
 double PeakMemory() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-// The median time of a request alone, in seconds.
+// The median time of a single request, in seconds.
 StatusOr<double> TimeAlone(Engine& engine, const InferRequest& request) {
   std::vector<double> times;
   const Clock::time_point end = Clock::now() + kMeasured;
@@ -43,7 +43,7 @@ StatusOr<double> TimeAlone(Engine& engine, const InferRequest& request) {
   return times[times.size() / 2];
 }
 
-// Requests a second where `clients` of them are always under way.
+// Requests per second with `clients` concurrent requests.
 StatusOr<double> Rate(Engine& engine, const InferRequest& request, int clients) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -74,7 +74,7 @@ StatusOr<double> Rate(Engine& engine, const InferRequest& request, int clients) 
   return static_cast<double>(answered) / seconds;
 }
 
-// Shapes of a request that the model takes.
+// Input shapes that the model accepts.
 StatusOr<InputShapes> ShapesOf(Engine& engine, const ModelMetadata& metadata) {
   return FindShapes(metadata.inputs, {}, kLengthsToTry, [&](const InputShapes& shapes) -> Status {
     std::mt19937_64 random(1);

@@ -18,7 +18,7 @@
 namespace chairlift::doctor {
 namespace {
 
-// Empty where a server could listen there.
+// Empty if a server could listen there.
 std::string WhyTaken(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::strerror(errno);
@@ -57,7 +57,7 @@ Finding CacheFolder() {
           "set XDG_CACHE_HOME to a folder that can; without, models are timed at every start"};
 }
 
-// For text models and Python models.
+// For models with text inputs and Python models.
 Finding Python() {
   FunctionConfig function;
   function.packages = {"numpy", "tokenizers", "jinja2"};

@@ -18,8 +18,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMinRequests = 100;
-constexpr double kMinAchieved = 0.95;     // of the scheduled rate
-constexpr double kMaxLagOfLatency = 0.1;  // generator lag at p99, of the median latency
+constexpr double kMinAchieved = 0.95;     // minimum, relative to the scheduled rate
+constexpr double kMaxLagOfLatency = 0.1;  // maximum generator lag at p99, relative to the median
+                                          // latency
 constexpr double kMaxLagMs = 1.0;         // always allowed
 
 // Shared with the answers.
@@ -38,14 +39,14 @@ std::string WithoutDigits(std::string text) {
   return text;
 }
 
-// While it lives, the calling thread goes before the engine's workers, where the system permits
-// that: real clients do not wait for their cores.
+// During its lifetime, the calling thread has priority over the engine's workers if the system
+// permits that: real clients do not wait for the server's cores.
 class AheadOfWorkers {
  public:
   AheadOfWorkers() : before_(sched_getscheduler(0)) {
     sched_getparam(0, &parameters_);
     const sched_param first{.sched_priority = sched_get_priority_min(SCHED_RR)};
-    // Threads that it makes are like others.
+    // Threads that it creates have normal priority.
     raised_ = sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first) == 0;
   }
   ~AheadOfWorkers() {
@@ -74,7 +75,7 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   report.scheduled_rate = static_cast<double>(samples.size()) / seconds;
   std::vector<double> latencies, lags;
   std::chrono::nanoseconds last{0};
-  std::map<std::string, std::string> first;  // of messages that differ in their numbers alone
+  std::map<std::string, std::string> first;  // by message without its numbers
   for (const LoadSample& sample : samples) {
     lags.push_back(Ms(sample.sent - sample.scheduled));
     if (!sample.status.ok()) {
@@ -146,7 +147,7 @@ void SendOnTime(std::span<const Arrival> schedule, Clock::time_point start,
 std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> schedule,
                                 const std::function<size_t(const Arrival&)>& prepared,
                                 const LoadTestOptions& options) {
-  // Shared, so that late answers do not outlive it.
+  // Shared, so that it outlives late answers.
   const auto load = std::make_shared<Load>(schedule.size());
   const auto start = Clock::now();
   SendOnTime(schedule, start, options.progress, [&](size_t i) {

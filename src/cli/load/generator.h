@@ -1,5 +1,5 @@
-// Open-loop load: requests leave at their scheduled times whatever the answers do, and latency
-// counts from the scheduled time. The rules of what is VALID follow MLPerf's loadgen.
+// Open-loop load: requests are sent at their scheduled times whatever the answers do, and latency
+// counts from the scheduled time. The rules for VALID follow MLPerf's loadgen.
 #ifndef CHAIRLIFT_CLI_LOAD_GENERATOR_H_
 #define CHAIRLIFT_CLI_LOAD_GENERATOR_H_
 
@@ -19,43 +19,47 @@ namespace chairlift {
 struct LoadReport {
   int64_t scheduled = 0;
   int64_t succeeded = 0;
-  std::map<std::string, int64_t> failures;  // by message, the first of those that differ in numbers
-  double scheduled_rate = 0;                // requests a second
-  double achieved_rate = 0;                 // successes a second, first scheduled to last answered
-  double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // of successes
-  double generator_lag_p99_ms = 0;                                     // how late requests left
+  std::map<std::string, int64_t> failures;  // by message; messages that differ only in numbers
+                                            // count as the first one
+  double scheduled_rate = 0;                // requests per second
+  double achieved_rate = 0;                 // successes per second, from the first scheduled to the
+                                            // last answered
+  double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // over successes
+  double generator_lag_p99_ms = 0;                                     // how late requests were
+                                                                       // sent
   bool kept_up = true;     // at least 95% of the rate was answered
   bool sent_late = false;  // the generator itself did not keep up: latencies are too long
-  // Empty: VALID. Else every reason why the figures are not valid.
+  // Empty: VALID. Otherwise every reason why the results are not valid.
   std::vector<std::string> invalid;
 };
 
-// One sample a request, as the generator records it.
+// One sample per request, as recorded by the generator.
 struct LoadSample {
   std::chrono::nanoseconds scheduled{0}, sent{0}, done{0};  // after the start
   Status status;
 };
 
-// Computes the figures and their validity; pure.
+// Computes the results and their validity; a pure function.
 LoadReport Summarize(std::span<const LoadSample> samples, double seconds);
 
 inline double Ms(std::chrono::nanoseconds ns) { return static_cast<double>(ns.count()) * 1e-6; }
 
-// Of sorted values, by nearest rank: the smallest that at least the part `p` of all do not exceed.
+// For sorted values, by nearest rank: the smallest that at least the fraction `p` of all do not
+// exceed.
 double Percentile(std::span<const double> sorted, double p);
 
 inline constexpr std::chrono::milliseconds kProgressEvery(100);
 
 struct LoadTestOptions {
-  // How long answers are waited for after the last request was due. Requests without an answer by
-  // then have failed (kDeadlineExceeded).
+  // How long to wait for answers after the last request was due. Requests without an answer by then
+  // have failed (kDeadlineExceeded).
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
-  // Called with the number of requests sent, a few times a second; may be null.
+  // Called with the number of requests sent, a few times per second; may be null.
   std::function<void(int64_t)> progress = {};
 };
 
-// Calls `send` with the index of each arrival when it is due, `start` being the schedule's; the
-// calling thread goes before the engine's workers meanwhile, where the system permits that.
+// Calls `send` with the index of each arrival when it is due; `start` is the start of the schedule.
+// Meanwhile the calling thread has priority over the engine's workers if the system permits that.
 void SendOnTime(std::span<const Arrival> schedule, std::chrono::steady_clock::time_point start,
                 const std::function<void(int64_t)>& progress,
                 const std::function<void(size_t)>& send);

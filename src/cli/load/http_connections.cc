@@ -31,12 +31,12 @@ namespace {
 
 using LoadClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kExchangeTimeout{60};  // for a connection and a whole exchange
-constexpr int kLookEveryMs = 100;                     // whether an exchange is late
+constexpr std::chrono::seconds kExchangeTimeout{60};  // for connecting and for each exchange
+constexpr int kLookEveryMs = 100;                     // how often to check for late exchanges
 constexpr size_t kMostHeadBytes = 1 << 20;
 constexpr size_t kMostChunkBytes = 64 << 20;
 constexpr size_t kBlockBytes = 64 << 10;
-constexpr int kCoresPerThread = 4;  // the others are the server's, where it is on this machine
+constexpr int kCoresPerThread = 4;  // the others are for the server, if it is on this machine
 
 struct SocketAddress {
   sockaddr_storage address{};
@@ -73,7 +73,7 @@ Status Refusal(std::string_view code, std::string_view body) {
   return Internal("{}", message);
 }
 
-// What follows a name that is written "\r\nname:"; empty: there is no such field.
+// The value of a field, given its name as "\r\nname:"; empty if there is none.
 std::string_view Field(std::string_view head, std::string_view name) {
   const auto same = [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) == static_cast<unsigned char>(b);
@@ -132,7 +132,7 @@ class HttpConnections::Loop {
     return absl::OkStatus();
   }
 
-  // Connections that nothing waits for; below 0: requests that wait for one.
+  // Idle connections; if negative, the number of waiting requests.
   int free() const { return static_cast<int>(connections_.size()) - under_way_; }
   bool IsHere() const { return std::this_thread::get_id() == thread_.get_id(); }
 
@@ -148,18 +148,18 @@ class HttpConnections::Loop {
  private:
   struct Item {
     std::string_view request;
-    Event event;  // null: the answer comes whole
+    Event event;  // null: the answer is not a stream
     Done done;
   };
   struct Connection {
     int socket = -1;
-    size_t address = 0;  // that it tries, or has
+    size_t address = 0;  // index of the address that it tries or is connected to
     bool connecting = false;
     std::optional<Item> item;
     size_t sent = 0;
-    std::string received;  // of an answer in chunks, what has not been looked at
+    std::string received;  // for an answer in chunks: bytes not parsed yet
     bool in_chunks = false;
-    std::string events;  // out of chunks, up to the first that is not whole
+    std::string events;  // from chunks, up to the first incomplete one
     LoadClock::time_point deadline;
   };
 
@@ -206,7 +206,7 @@ class HttpConnections::Loop {
     }
   }
 
-  // Gives requests that wait to connections that are free.
+  // Assigns waiting requests to idle connections.
   void Begin() {
     while (!idle_.empty()) {
       Connection& connection = *idle_.back();
@@ -255,7 +255,7 @@ class HttpConnections::Loop {
     Break(connection, fmt::format("cannot connect to {}: {}", name_, why));
   }
 
-  // Something may have happened to it.
+  // Handles possible progress.
   void Advance(Connection& connection) {
     if (connection.connecting) {
       int error = 0;
@@ -264,7 +264,7 @@ class HttpConnections::Loop {
       if (error == 0) {
         sockaddr_storage peer{};
         length = sizeof peer;
-        // Not yet, where it has none.
+        // Not connected yet if it has no peer.
         if (getpeername(connection.socket, reinterpret_cast<sockaddr*>(&peer), &length) != 0)
           return;
         connection.connecting = false;
@@ -322,10 +322,10 @@ class HttpConnections::Loop {
     }
   }
 
-  // Reports the events of the chunks that are whole. Whether the exchange has ended.
+  // Reports the events of complete chunks. Returns whether the exchange has ended.
   bool TakeChunks(Connection& connection) {
     constexpr std::string_view kEvent = "data: ";
-    // They may take longer in all than one answer may.
+    // A stream may take longer in total than a single answer.
     connection.deadline = LoadClock::now() + kExchangeTimeout;
     std::string_view left = connection.received;
     while (true) {
@@ -382,7 +382,7 @@ class HttpConnections::Loop {
   std::atomic<int> under_way_{0};
   std::mutex mutex_;
   std::deque<Item> queue_;  // guarded by mutex_; bounded by the schedule's length
-  // The thread's:
+  // Used by the thread only:
   std::vector<Connection> connections_;
   std::vector<Connection*> idle_;
   std::array<char, kBlockBytes> block_;

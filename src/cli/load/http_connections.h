@@ -1,5 +1,5 @@
-// A load generator's HTTP client: many keep-alive connections, few threads that each watch their
-// share of them, so that it takes little of a machine that it shares with the server.
+// A load generator's HTTP client: many keep-alive connections and few threads, each of which
+// handles its share of them. It uses little of a machine that it shares with the server.
 #ifndef CHAIRLIFT_CLI_LOAD_HTTP_CONNECTIONS_H_
 #define CHAIRLIFT_CLI_LOAD_HTTP_CONNECTIONS_H_
 
@@ -16,25 +16,25 @@ namespace chairlift {
 // Thread-safe.
 class HttpConnections {
  public:
-  // The body of an answer with status 200, valid during the call, or what went wrong.
+  // The body of an answer with status 200, valid during the call, or an error.
   using Done = std::function<void(const Status& status, std::string_view body)>;
-  // The data of one event of an answer that comes as server-sent events.
+  // The data of one server-sent event of an answer.
   using Event = std::function<void(std::string_view data)>;
 
-  // Connections are opened when they are needed.
+  // Connections are opened on demand.
   static StatusOr<std::unique_ptr<HttpConnections>> Create(const std::string& host,
                                                            const std::string& port,
                                                            int connections);
-  // Whatever has no answer yet fails (kUnavailable).
+  // Requests without an answer fail (kUnavailable).
   ~HttpConnections();
 
-  // Sends a whole request, which must outlive the exchange, as soon as a connection is free. `done`
-  // runs on a thread of the client's, and may send.
+  // Sends a complete request, which must outlive the exchange, as soon as a connection is idle.
+  // `done` runs on a thread of the client, and may send.
   void Send(std::string_view request, Done done);
-  // Likewise, of an answer in chunks of server-sent events: `event` runs for each as it comes, on
-  // the thread of `done`, whose body is empty then.
+  // The same for an answer in chunks of server-sent events: `event` runs for each as it arrives, on
+  // the thread of `done`, whose body is then empty.
   void Stream(std::string_view request, Event event, Done done);
-  // As Send(), and waits for the body. Not from `done`.
+  // Like Send(), and waits for the body. Must not be called from `done`.
   StatusOr<std::string> Exchange(std::string_view request);
 
  private:

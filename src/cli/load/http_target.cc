@@ -53,7 +53,7 @@ std::string InferRequestBytes(const std::string& model, const std::vector<NamedT
          json + binary;
 }
 
-// The JSON that GET /v2/models/{model}{what} answers.
+// The JSON answer of GET /v2/models/{model}{what}.
 StatusOr<nlohmann::json> Get(HttpConnections& connections, const std::string& model,
                              const char* what) {
   CHAIRLIFT_ASSIGN_OR_RETURN(
@@ -63,7 +63,7 @@ StatusOr<nlohmann::json> Get(HttpConnections& connections, const std::string& mo
   return nlohmann::json::parse(body, nullptr, false);
 }
 
-// Requests outside of a sequence bring its state as an input.
+// Requests without a sequence have its state as an input.
 void AppendStates(const nlohmann::json& config, std::vector<TensorSpec>* inputs) {
   if (!config.contains("sequence_batching")) return;
   constexpr std::string_view kPrefix = "TYPE_";
@@ -140,7 +140,7 @@ class HttpTarget final : public LoadTarget {
   }
 
  private:
-  std::vector<std::string> prepared_;  // written before the first Send only; outlives the client
+  std::vector<std::string> prepared_;  // written only before the first Send; outlives the client
   HttpModel found_;
   std::string model_;
 };

@@ -1,4 +1,4 @@
-// A served model by URL, for targets of loads.
+// A served model by URL, for load targets.
 #ifndef CHAIRLIFT_CLI_LOAD_HTTP_TARGET_H_
 #define CHAIRLIFT_CLI_LOAD_HTTP_TARGET_H_
 

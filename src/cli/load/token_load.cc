@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
-// Tokens of prompts are drawn from the first of the vocabulary, which every model has.
+// Prompt tokens are drawn from the start of the vocabulary, which every model has.
 constexpr int64_t kDrawnTokens = 32;
 
 Quantiles QuantilesOf(std::vector<double>& values) {
@@ -41,7 +41,7 @@ class TokenLoad : public std::enable_shared_from_this<TokenLoad> {
 
   Clock::time_point start() const { return start_; }
 
-  // `next`: called when it has succeeded, on the thread that says so; may be null.
+  // `next`: called after a success, on the same thread; may be null.
   void Send(const TokenCounts& counts, nanoseconds scheduled, const std::function<void()>& next) {
     std::vector<int64_t> prompt(static_cast<size_t>(counts.prompt));
     size_t at = 0;
@@ -122,7 +122,7 @@ TokenReport SummarizeTokens(std::span<const TokenSample> samples, nanoseconds fr
   std::vector<double> first, between;
   double prompt = 0, output = 0;
   for (const TokenSample& sample : samples) {
-    // One that got no answer counts where it was asked.
+    // A request without an answer counts in the interval in which it was sent.
     const bool unanswered = !sample.status.ok() && sample.done >= to && sample.sent < to;
     if (counts(sample.done) || unanswered) {
       ended.push_back({.scheduled = sample.scheduled - from,
@@ -162,7 +162,7 @@ std::vector<TokenSample> KeepTokenLoad(TokenTarget& target, const ClosedTokenLoa
   const auto load = std::make_shared<TokenLoad>(target, closed.seed);
   const auto end = load->start() + std::chrono::duration_cast<Clock::duration>(
                                        std::chrono::duration<double>(closed.seconds));
-  // Of the clients; shared, so that late answers do not outlive it.
+  // The clients' state; shared, so that it outlives late answers.
   struct Clients {
     std::mutex mutex;
     std::function<TokenCounts()> next;

@@ -1,4 +1,4 @@
-// Loads of requests that generate, and their times: to the first token, and from token to token.
+// Loads of requests that generate, and their times: to the first token, and between tokens.
 #ifndef CHAIRLIFT_CLI_LOAD_TOKEN_LOAD_H_
 #define CHAIRLIFT_CLI_LOAD_TOKEN_LOAD_H_
 
@@ -18,12 +18,12 @@ struct TokenCounts {
   int64_t prompt = 1, output = 1;
 };
 
-// One a request; times after the start.
+// One per request; times are relative to the start.
 struct TokenSample {
   TokenCounts counts;
   std::chrono::nanoseconds scheduled{0}, sent{0}, done{0};
   Status status = {};
-  // When each token of the answer came.
+  // When each token of the answer arrived.
   std::vector<std::chrono::nanoseconds> tokens = {};
 };
 
@@ -32,32 +32,33 @@ struct Quantiles {
 };
 
 struct TokenReport {
-  LoadReport requests;  // that ended, and whether the figures are valid
+  LoadReport requests;  // ended requests, and whether the results are valid
   double prompt_tokens_per_s = 0, output_tokens_per_s = 0;
-  // From when a request was due to its first token; from each token of an answer to the next, 0 for
-  // those that came together.
+  // From when a request was due to its first token; between tokens of an answer, 0 for those that
+  // arrived together.
   Quantiles first_ms, between_ms;
 };
 
-// Of what came from `from` to `to`. Prompts count when their first token comes.
+// For events between `from` and `to`. Prompts count when their first token arrives.
 TokenReport SummarizeTokens(std::span<const TokenSample> samples, std::chrono::nanoseconds from,
                             std::chrono::nanoseconds to);
 
-// Requests at the times of `schedule`, whose lengths are the prompts'. Prompts are drawn from
-// `seed`.
+// Sends requests at the times of `schedule`, whose lengths are those of prompts. Prompts are drawn
+// from `seed`.
 std::vector<TokenSample> PutTokenLoad(TokenTarget& target, std::span<const Arrival> schedule,
                                       uint64_t seed, const LoadTestOptions& options = {});
 
 struct ClosedTokenLoad {
-  int clients = 1;  // requests under way
+  int clients = 1;  // concurrent requests
   double seconds = 10;
   uint64_t seed = 1;
-  std::function<TokenCounts()> next;  // what the next request has; called by one thread at a time
+  std::function<TokenCounts()> next;  // the size of the next request; called by one thread at a
+                                      // time
   LoadTestOptions options = {};
 };
 
-// As many requests under way for so long, or until all have failed: one that fails is followed by
-// none. Those that have begun then go on to their end.
+// Keeps that many requests running for the given time, or until all clients have failed: no request
+// follows one that fails. Requests that have started then run to their end.
 std::vector<TokenSample> KeepTokenLoad(TokenTarget& target, const ClosedTokenLoad& load);
 
 }  // namespace chairlift

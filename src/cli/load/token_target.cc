@@ -81,7 +81,7 @@ class EngineTokenTarget final : public TokenTarget {
   const int beams_;
 };
 
-// Of one answer.
+// For one answer.
 struct HttpStream {
   std::string request;
   Status failed;
@@ -123,8 +123,8 @@ class HttpTokenTarget final : public TokenTarget {
   }
 
  private:
-  // In the list of an event, {…,"output_ids":[7,8]}. No JSON is parsed: the client shares the
-  // server's cores.
+  // Counts the list in an event, {…,"output_ids":[7,8]}. Does not parse JSON, because the client
+  // shares the server's cores.
   static int64_t TokensOf(std::string_view event) {
     const size_t name = event.find(kTokens);
     if (name == std::string_view::npos) return 0;

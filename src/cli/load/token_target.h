@@ -15,23 +15,23 @@ namespace chairlift {
 // Thread-safe.
 class TokenTarget {
  public:
-  // So many tokens of the answer have come.
+  // `tokens` more tokens of the answer have arrived.
   using Came = std::function<void(int64_t tokens)>;
 
   virtual ~TokenTarget() = default;
   virtual std::string name() const = 0;
-  // Sends a prompt (of a model with an encoder, a source) without waiting. The answer has `output`
-  // tokens, whatever they are, and comes in parts: `came` runs for each, on any thread, one call at
-  // a time, and `done` once, after them.
+  // Sends a prompt (for a model with an encoder, a source) without waiting. The answer has exactly
+  // `output` tokens and arrives in parts. `came` runs for each part, on any thread, one call at a
+  // time; `done` runs once, after them.
   virtual void Stream(std::span<const int64_t> prompt, int64_t output, Came came,
                       std::function<void(Status)> done) = 0;
 };
 
-// `engine` must have `model` loaded and outlive the target. `beams` > 1: of each search, whose
-// answer comes at its end. InvalidArgument where the model does not generate.
+// `engine` must have loaded `model` and outlive the target. `beams` > 1: beam search, whose answer
+// arrives at its end. InvalidArgument if the model does not generate.
 StatusOr<std::unique_ptr<TokenTarget>> MakeEngineTokenTarget(Engine& engine,
                                                              const std::string& model, int beams);
-// As MakeHttpTarget(); asks /generate_stream.
+// Like MakeHttpTarget(); uses /generate_stream.
 StatusOr<std::unique_ptr<TokenTarget>> MakeHttpTokenTarget(const std::string& url,
                                                            const std::string& model, int beams,
                                                            int connections);

@@ -1,5 +1,5 @@
-// chairlift_reference FOLDER: writes man pages, completions and the reference page there. Run by
-// `make reference` and by packages; not installed.
+// chairlift_reference FOLDER: writes man pages, completions and the reference page to FOLDER. Run
+// by `make reference` and by packages; not installed.
 #include <fmt/format.h>
 
 #include <cstdio>

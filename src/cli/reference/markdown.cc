@@ -6,7 +6,7 @@
 namespace chairlift::reference {
 namespace {
 
-// Inside a table's cell.
+// Text in a table cell.
 std::string Cell(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -27,7 +27,7 @@ std::string Tables(const CLI::App& command) {
   return page;
 }
 
-// A block of code.
+// A code block.
 std::string Indented(const std::string& text) {
   std::string out = "\n    ";
   for (const char c : text) {

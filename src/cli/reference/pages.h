@@ -1,5 +1,5 @@
-// The command line, written down: man pages, completions of shells, and the reference page of
-// docs/.
+// Documents generated from the command line: man pages, shell completions, and the reference page
+// in docs/.
 #ifndef CHAIRLIFT_CLI_REFERENCE_PAGES_H_
 #define CHAIRLIFT_CLI_REFERENCE_PAGES_H_
 
@@ -8,7 +8,7 @@
 
 namespace chairlift::reference {
 
-// troff, section 1: of the program, or of one of its commands.
+// troff, section 1: for the program, or for one of its commands.
 std::string ManPage(const CLI::App& app, const CLI::App* command);
 std::string Markdown(const CLI::App& app);
 std::string BashCompletion(const CLI::App& app);

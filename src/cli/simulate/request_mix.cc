@@ -48,7 +48,7 @@ StatusOr<RequestMix> Checked(RequestMix mix, const std::filesystem::path& path) 
   return mix;
 }
 
-// Reads one tree at text[at]; returns its root's node, or nothing where it is malformed.
+// Reads one tree at text[at]; returns its root node, or nothing if it is malformed.
 std::optional<int32_t> ParseTree(std::string_view text, size_t& at, int depth, CellGraph& graph) {
   if (at >= text.size() || depth > kMaxTreeDepth) return {};
   const char c = text[at++];
@@ -222,7 +222,7 @@ StatusOr<RequestMix> Seq2SeqMix(const std::filesystem::path& lengths, int max_le
     if (max_length > 0 && std::max(*source, *target) > max_length) continue;
     CellGraph graph;
     graph.AddChain(0, *source);
-    // What a decoder says decides whether it goes on: none of its steps follows another.
+    // The decoder's output decides whether it continues, so no step may follow another in one task.
     for (int32_t step = 0; step < *target; ++step) graph.Add(1, 1, {graph.size() - 1});
     mix.Add(std::move(graph), count.get<uint64_t>());
   }
