@@ -22,7 +22,7 @@ namespace nb = nanobind;
 
 static_assert(std::endian::native == std::endian::little, "'<' in DTypeOf() is the native order");
 
-// A format of the struct module, of one element in this machine's byte order; else kUndefined.
+// A format of the struct module for one element in this machine's byte order; else kUndefined.
 DType DTypeOf(const char* format, Py_ssize_t item_bytes) {
   if (format == nullptr) return DType::kUInt8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
@@ -69,10 +69,10 @@ DType DTypeOf(const char* format, Py_ssize_t item_bytes) {
   }
 }
 
-// A buffer in use by the engine.
+// A buffer that the engine uses.
 class HeldBuffer {
  public:
-  // Null, without an exception, where the object has no buffer that could be described.
+  // Null, without an exception, if the object has no suitable buffer.
   static std::shared_ptr<HeldBuffer> Of(nb::handle object) {
     auto view = std::make_unique<Py_buffer>();
     if (PyObject_GetBuffer(object.ptr(), view.get(), PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
@@ -104,7 +104,7 @@ class HeldBuffer {
 
 bool IsText(nb::handle value) { return PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()); }
 
-// Nothing where the buffer is none that can be borrowed as it is.
+// Nothing if the buffer cannot be borrowed unchanged.
 std::optional<Tensor> Borrowed(nb::handle value, DType as) {
   if (PyObject_CheckBuffer(value.ptr()) == 0 || IsText(value)) return std::nullopt;
   std::shared_ptr<HeldBuffer> held = HeldBuffer::Of(value);
@@ -139,7 +139,7 @@ nb::dlpack::dtype DlpackType(DType dtype) {
       return of(nb::dlpack::dtype_code::Int);
     case DType::kBool:
       return of(nb::dlpack::dtype_code::Bool);
-    default:  // bfloat16 too, which numpy has not: as its bits
+    default:  // also bfloat16, which numpy does not have: as its bits
       return of(nb::dlpack::dtype_code::UInt);
   }
 }
@@ -150,7 +150,7 @@ bool Overlap(const Tensor& a, const Tensor& b) {
   return a_first < b_first + b.byte_size() && b_first < a_first + a.byte_size();
 }
 
-// The texts of a sequence of them: str, as UTF-8, or bytes.
+// The strings of a sequence: str, as UTF-8, or bytes.
 Tensor TextsFrom(const std::string& name, nb::handle value) {
   std::vector<std::string> texts;
   if (IsText(value) || PySequence_Check(value.ptr()) == 0) {
@@ -190,7 +190,7 @@ Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spe
   const bool bits = nb::cast<bool>(plain[1]);  // of bfloat16
   if (std::optional<Tensor> tensor =
           Borrowed(plain[0], bits ? DType::kBFloat16 : DType::kUndefined)) {
-    const bool number = PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr());  // bool too
+    const bool number = PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr());  // includes bool
     if (number && spec != nullptr && spec->shape.size() == 1) return tensor->Reshaped(Shape{1});
     return *std::move(tensor);
   }
@@ -208,13 +208,13 @@ nb::object ArrayOf(const Tensor& tensor) {
     return nb::module_::import_("chairlift._arrays").attr("texts")(texts, shape);
   }
   auto owned = std::make_unique<Tensor>(tensor);
-  static uint64_t nothing = 0;  // what an array without elements points to
+  static uint64_t nothing = 0;  // the address of an array without elements
   void* const data = owned->size() == 0 ? &nothing : owned->raw();
   std::vector<size_t> shape;
   for (const int64_t dim : tensor.shape()) shape.push_back(static_cast<size_t>(dim));
   const nb::capsule owner(owned.get(),
                           [](void* kept) noexcept { delete static_cast<Tensor*>(kept); });
-  (void)owned.release();  // the capsule's
+  (void)owned.release();  // now owned by the capsule
   nb::object array = nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner,
                                                      nullptr, DlpackType(tensor.dtype())));
   if (tensor.dtype() == DType::kBFloat16) {
@@ -227,7 +227,7 @@ nb::dict ArraysOf(std::span<const NamedTensor> outputs, std::span<const NamedTen
   nb::dict arrays;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& tensor = outputs[i].tensor;
-    bool shared = false;  // texts are copied anyway
+    bool shared = false;  // strings are copied anyway
     for (const NamedTensor& input : inputs) shared |= Overlap(tensor, input.tensor);
     for (size_t j = 0; j < i; ++j) shared |= Overlap(tensor, outputs[j].tensor);
     arrays[nb::str(outputs[i].name.c_str())] = ArrayOf(shared ? tensor.Clone() : tensor);

@@ -12,7 +12,7 @@ nb::object ErrorOf(const Status& status) {
   const nb::object make = nb::module_::import_("chairlift._errors").attr("error_of");
   const std::string code(absl::StatusCodeToString(status.code()));
   const std::string text = Message(status);
-  // A message may quote bytes of a file.
+  // A message may contain bytes of a file.
   return make(nb::str(code.c_str()),
               nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
                                              "replace")));

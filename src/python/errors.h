@@ -1,4 +1,4 @@
-// A Status as an exception of the package (python/chairlift/_errors.py).
+// Converts a Status to an exception of the package (python/chairlift/_errors.py).
 #ifndef CHAIRLIFT_PYTHON_ERRORS_H_
 #define CHAIRLIFT_PYTHON_ERRORS_H_
 
@@ -10,9 +10,9 @@
 
 namespace chairlift::python {
 
-// The exception of a status that is not OK: of the class that its code has, with its message.
+// The exception for a status that is not OK: of the class for its code, with its message.
 nanobind::object ErrorOf(const Status& status);
-// Raises it, where the status is not OK.
+// Raises it if the status is not OK.
 void Check(const Status& status);
 
 template <typename T>

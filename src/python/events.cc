@@ -12,7 +12,7 @@ namespace nb = nanobind;
 Events& Events::Own() {
   static pid_t process = 0;
   static Events* own = nullptr;
-  // First called under the interpreter's lock, in the parent as in a child.
+  // First called under the interpreter's lock, both in the parent and in a child.
   if (const pid_t here = ::getpid(); process != here) {
     own = new Events;
     process = here;

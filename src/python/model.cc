@@ -40,7 +40,7 @@ std::optional<std::chrono::microseconds> TimeoutOf(nb::handle timeout) {
     Check(InvalidArgument("timeout is {}; it must be a number of seconds, 0 or more, or None",
                           TextOf(nb::repr(timeout))));
   }
-  constexpr double kLongest = 1e9;  // 30 years, which no clock overflows of
+  constexpr double kLongest = 1e9;  // 30 years: no clock overflows
   if (seconds > kLongest) return std::nullopt;
   return std::chrono::microseconds(static_cast<int64_t>(std::ceil(seconds * 1e6)));
 }
@@ -54,8 +54,8 @@ nb::dict DictOf(const ModelStatistics::Count& count) {
 
 constexpr auto kAskInterrupted = std::chrono::milliseconds(50);
 
-// Whether a signal's handler raised, of a thread without the interpreter's lock. Only the main
-// thread runs handlers. The exception is raised by RaiseInterrupt().
+// Whether a signal handler raised, checked by a thread without the interpreter's lock. Only the
+// main thread runs handlers. RaiseInterrupt() raises the exception.
 bool Interrupted() {
   const nb::gil_scoped_acquire acquire;
   return PyErr_CheckSignals() != 0;
@@ -64,7 +64,7 @@ void RaiseInterrupt() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
 
-// What many requests share that one thread waits for.
+// Shared by many requests for which one thread waits.
 struct ManyAnswers {
   std::mutex mutex;
   std::condition_variable came;
@@ -72,8 +72,8 @@ struct ManyAnswers {
   size_t left = 0;
 };
 
-// A reference to a Python object that may be carried by threads without the interpreter's lock; it
-// is dropped by Drop(), or leaked.
+// A reference to a Python object that threads without the interpreter's lock may hold; Drop() drops
+// it, otherwise it is leaked.
 class Carried {
  public:
   explicit Carried(nb::object object) : object_(object.release().ptr()) {}
@@ -84,7 +84,7 @@ class Carried {
   PyObject* object_;
 };
 
-// What an event throws must not keep it from dropping its references.
+// Ensures that an event drops its references even if it throws.
 class Dropping {
  public:
   explicit Dropping(const Carried& carried) : carried_(carried) {}
@@ -125,7 +125,7 @@ std::shared_ptr<Engine> EngineHandle::Get() const {
 void EngineHandle::Close() {
   if (engine_ == nullptr) return;
   if (::getpid() != process_) {
-    // Its threads, which its destructor would wait for, are not in this process.
+    // Its threads, which its destructor would wait for, do not exist in this process.
     (void)new std::shared_ptr<Engine>(std::move(engine_));
     (void)new std::vector<std::thread>(std::move(interrupted_loads_));
     return;
@@ -191,7 +191,7 @@ Status EngineHandle::Load(const std::string& name, const std::string& path, Mode
 }
 
 Status EngineHandle::LoadTexts(const std::string& name, const std::string& path) {
-  // What is loaded though nobody waits for it serves the next call.
+  // A load that finishes after an interruption serves the next call.
   return RunLoad(
       [=](Engine& engine, const std::function<bool()>& interrupted) {
         return engine.LoadTexts(name, path, interrupted);
@@ -284,7 +284,7 @@ void LoadedModel::Unload() {
   const std::shared_ptr<Engine> engine = engine_->GetIfAny();
   if (engine == nullptr) return;
   const nb::gil_scoped_release release;
-  (void)engine->UnloadModel(name_);  // an engine that is closed has none
+  (void)engine->UnloadModel(name_);  // a closed engine has no models
 }
 
 InferRequest LoadedModel::RequestOf(const nb::dict& inputs, nb::handle timeout,
@@ -308,7 +308,7 @@ InferRequest LoadedModel::RequestOf(const nb::dict& inputs, nb::handle timeout,
 nb::dict LoadedModel::Infer(const nb::dict& inputs, nb::handle timeout, nb::handle outputs) {
   const std::shared_ptr<Engine> engine = engine_->Get();
   InferRequest request = RequestOf(inputs, timeout, outputs);
-  // Held here too, so that the buffers are let go of on this thread.
+  // Also held here, so that the buffers are released on this thread.
   const std::vector<NamedTensor> borrowed = request.inputs;
   request.interrupted = Interrupted;
   std::optional<StatusOr<InferResponse>> response;
@@ -321,7 +321,7 @@ nb::dict LoadedModel::Infer(const nb::dict& inputs, nb::handle timeout, nb::hand
 }
 
 nb::list LoadedModel::InferMany(const nb::list& given, nb::handle timeout, nb::handle outputs) {
-  constexpr size_t kInFlight = 512;  // half of what a queue takes by default
+  constexpr size_t kInFlight = 512;  // half of the default queue size
   const std::shared_ptr<Engine> engine = engine_->Get();
   std::vector<InferRequest> requests;
   requests.reserve(given.size());
@@ -348,7 +348,7 @@ nb::list LoadedModel::InferMany(const nb::list& given, nb::handle timeout, nb::h
                                         [shared, begun](StatusOr<InferResponse> answer) {
                                           const std::lock_guard locked(shared->mutex);
                                           shared->answers[begun] = std::move(answer);
-                                          // The last, or one that others may follow.
+                                          // The last one, or one after which more may be sent.
                                           if (--shared->left % (kInFlight / 2) == 0) {
                                             shared->came.notify_one();
                                           }

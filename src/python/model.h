@@ -1,4 +1,4 @@
-// Engines, models and requests as Python sees them.
+// Engines, models and requests as seen from Python.
 #ifndef CHAIRLIFT_PYTHON_MODEL_H_
 #define CHAIRLIFT_PYTHON_MODEL_H_
 
@@ -18,8 +18,8 @@
 
 namespace chairlift::python {
 
-// An engine, shared by its models. Its methods hold the interpreter's lock, and let go of it
-// where they may take long.
+// An engine, shared by its models. Callers of its methods hold the interpreter's lock; slow methods
+// release it.
 class EngineHandle {
  public:
   explicit EngineHandle(const EngineOptions& options);
@@ -27,23 +27,23 @@ class EngineHandle {
   EngineHandle& operator=(const EngineHandle&) = delete;
   ~EngineHandle();
 
-  // Raises Unavailable after Close(), and in a child of the process that made it.
+  // Raises Unavailable after Close(), and in a child of the process that created it.
   std::shared_ptr<Engine> Get() const;
-  // Unless this is a child of the process that made it; null after Close().
+  // Null after Close(), and in a child of the process that created it.
   std::shared_ptr<Engine> GetIfAny() const;
-  // Fails what still runs and waits for the engine's threads, and interrupted loads, to end.
+  // Fails running requests, and waits for the engine's threads and interrupted loads to end.
   void Close();
-  // Cancelled where a signal's handler raised, as RaiseInterrupt() does then; the model is not
-  // loaded then, if not at once.
+  // Cancelled if a signal handler raised; RaiseInterrupt() then raises the exception. The model is
+  // then not loaded, possibly after a delay.
   Status Load(const std::string& name, const std::string& path, ModelConfig config,
               const std::string& version);
-  // Likewise, Engine::LoadTexts().
+  // The same for Engine::LoadTexts().
   Status LoadTexts(const std::string& name, const std::string& path);
   // `stem`, or "stem-2", ...: a name that no other model of the engine has had.
   std::string UnusedName(const std::string& stem);
 
  private:
-  // Runs `load`, which may ask now and then whether it is to end, and then `undo` if it did not.
+  // Runs `load`, which may check whether it must end, and then `undo` if it did not end in time.
   Status RunLoad(const std::function<Status(Engine&, const std::function<bool()>&)>& load,
                  const std::function<void(Engine&)>& undo);
 
@@ -53,7 +53,7 @@ class EngineHandle {
   std::vector<std::thread> interrupted_loads_;
 };
 
-// A request that has been submitted.
+// A submitted request.
 class PendingRequest {
  public:
   PendingRequest(std::weak_ptr<Engine> engine, RequestId id,
@@ -69,15 +69,14 @@ class PendingRequest {
   std::shared_ptr<std::atomic<int64_t>> unread_;
 };
 
-// A loaded model, which is unloaded when it goes.
+// A loaded model; unloaded when destroyed.
 class LoadedModel {
  public:
-  // Loads what `path` names, as the command line's MODEL; `settings` are those of a model.yaml, by
-  // name, each as YAML.
-  // `in_repository`: of a model in a folder of models, what the engine calls those that it names,
-  // by their names there; it may be a pipeline, and settings that are for other kinds of models are
-  // left out. Else None.
-  // `unfold`: of a model of cells, the function that unfolds its requests (unfolder.h), or None.
+  // Loads `path`, as a MODEL of the command line. `settings` are those of a model.yaml, by name,
+  // each as YAML. `in_repository`: for a model in a folder of models, the engine's names of the
+  // models that it refers to, by their names there. The model may then be a pipeline, and settings
+  // for other kinds of models are ignored. Otherwise None. `unfold`: for a model of cells, the
+  // function that unfolds its requests (unfolder.h), or None.
   LoadedModel(std::shared_ptr<EngineHandle> engine, const std::string& path,
               const nanobind::dict& settings, bool allow_plugins, nanobind::handle in_repository,
               nanobind::object unfold);
@@ -86,20 +85,20 @@ class LoadedModel {
   ~LoadedModel();
 
   // Waits for the answer, as arrays by name. `inputs`: values by name; `timeout`: seconds, or None;
-  // `outputs`: names of those that are wanted, or None.
+  // `outputs`: names of the requested ones, or None.
   nanobind::dict Infer(const nanobind::dict& inputs, nanobind::handle timeout,
                        nanobind::handle outputs);
-  // The same of many requests at once, which share batches; the first that fails raises. A signal
-  // whose handler raises ends both, and cancels what is not computed yet.
+  // The same for many requests together, which share batches; the first failure raises. If a signal
+  // handler raises, the call ends and requests that are not computed yet are cancelled.
   nanobind::list InferMany(const nanobind::list& requests, nanobind::handle timeout,
                            nanobind::handle outputs);
-  // Returns at once. `done(arrays, error)` is called once, by the package's thread, with one of
-  // them None; before it, where it is not None, `part(row, first, arrays)` for each part.
+  // Returns at once. The package's thread calls `done(arrays, error)` once, with one of them None.
+  // Before that, if `part` is not None, it calls `part(row, first, arrays)` for each part.
   PendingRequest Start(const nanobind::dict& inputs, nanobind::handle timeout,
                        nanobind::handle outputs, nanobind::object done, nanobind::handle part);
 
-  // Of a model file with a tokenizer.json beside it: what takes texts for it, and ends with it. Its
-  // tokenizer is loaded by the first call.
+  // For a model file with a tokenizer.json beside it: the model that adds text inputs, which ends
+  // with this one. The first call loads its tokenizer.
   std::shared_ptr<LoadedModel> Texts();
 
   const ModelMetadata& metadata() const { return metadata_; }
@@ -107,13 +106,13 @@ class LoadedModel {
   void Unload();
 
  private:
-  // What the engine has as `name`, and keeps.
+  // The engine's model `name`, which is not unloaded.
   LoadedModel(std::shared_ptr<EngineHandle> engine, const std::string& name);
   InferRequest RequestOf(const nanobind::dict& inputs, nanobind::handle timeout,
                          nanobind::handle outputs) const;
 
   const std::shared_ptr<EngineHandle> engine_;
-  const bool owned_ = true;  // unloaded by this
+  const bool owned_ = true;  // this object unloads it
   std::string name_;
   std::string file_;  // empty: not a model file
   ModelMetadata metadata_;

@@ -1,4 +1,4 @@
-// The module chairlift._core. python/chairlift/_model.py is what users call.
+// The module chairlift._core. Users call python/chairlift/_model.py.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -27,7 +27,7 @@ namespace nb = nanobind;
 namespace chairlift::python {
 namespace {
 
-// (name, type, dimensions) of each; a dimension that varies is None.
+// (name, type, dimensions) of each; a varying dimension is None.
 nb::list SpecsOf(const std::vector<TensorSpec>& specs) {
   nb::list list;
   for (const TensorSpec& spec : specs) {
@@ -59,13 +59,13 @@ NB_MODULE(_core, module) {
   using chairlift::python::Events;
   using chairlift::python::LoadedModel;
   using chairlift::python::PendingRequest;
-  // At exit threads of others may hold objects of ours; the interpreter's own end frees nothing.
+  // At exit other threads may hold our objects; the interpreter's own shutdown frees nothing.
   nb::set_leak_warnings(false);
-  // Standard output is the program's own.
+  // Standard output belongs to the program.
   spdlog::set_default_logger(spdlog::stderr_color_mt("chairlift"));
   module.attr("version") = nb::str(chairlift::Version().data(), chairlift::Version().size());
   chairlift::LogWhatIsPrintable();
-  // Made before there are other threads, so that a child of fork() finds it made.
+  // Created before there are other threads, so that it exists in a child of fork().
   (void)chairlift::BufferPool::Default();
 
   module.def("run_events", [] { return Events::Own().Run(); });

@@ -23,12 +23,12 @@ namespace nb = nanobind;
 using CellPorts = UnfoldPlugin::CellPorts;
 using Port = UnfoldPlugin::Port;
 
-// Of nodes in one request; the engine has a limit too, but a generator does not hear of it.
+// Nodes in one request; the engine has a limit too, but a generator cannot see it.
 constexpr size_t kMostNodes = size_t{1} << 18;
 constexpr int64_t kMostRows = int64_t{1} << 20;
-constexpr int64_t kOneRow = -1;  // rows of a node whose values have no axis of rows
+constexpr int64_t kOneRow = -1;  // the values of a node have no axis of rows
 
-// What a model's requests share.
+// Shared by all requests of a model.
 struct UnfoldedModel {
   ~UnfoldedModel() {
     Events::Own().Push([dropped = function] { Py_DECREF(dropped); });
@@ -47,7 +47,7 @@ struct CellCall {
   int64_t rows = kOneRow;
 };
 
-// A node that was added, of the request with that number.
+// A node that was added to the request with that number.
 struct NodeHandle {
   uint64_t request = 0;
   NodeId id = 0;
@@ -60,7 +60,7 @@ struct OutputHandle {
   NodeHandle node;
   int output = 0;
   int64_t row = 0;
-  int64_t rows = kOneRow;  // of these, from `row` on
+  int64_t rows = kOneRow;  // number of rows, starting at `row`
 
   const Port& port() const { return node.model->ports[node.cell].outputs[output]; }
 };
@@ -95,7 +95,7 @@ OutputHandle RowOf(const OutputHandle& output, int64_t row) {
     throw nb::python_error();
   }
   if (row < 0) row += output.rows;
-  if (row < 0 || row >= output.rows) {  // what ends an iteration over them
+  if (row < 0 || row >= output.rows) {  // ends iterations over the rows
     PyErr_SetString(PyExc_IndexError, "there is no such row");
     throw nb::python_error();
   }
@@ -113,7 +113,7 @@ int64_t RowsOf(const OutputHandle& output) {
   return output.rows;
 }
 
-// "TypeError: ... (trees.py, line 12)", of the exception that was raised.
+// "TypeError: ... (trees.py, line 12)", for the exception that was raised.
 Status StatusOf(nb::python_error& raised, nb::handle generator) {
   const auto or_none = [](nb::handle object) {
     return object.is_valid() ? nb::borrow(object) : nb::none();
@@ -185,7 +185,7 @@ class PythonUnfolder final : public Unfolder {
   }
 
  private:
-  // Rows of an answer: a tensor's, or of a node that may yet have to run.
+  // Rows of an answer: from a tensor, or from a node that may not have run yet.
   struct Piece {
     Tensor tensor = {};
     NodeId node = -1;
@@ -352,7 +352,7 @@ class PythonUnfolder final : public Unfolder {
     return array;
   }
 
-  // What a generator gets for a node, or an output of one, that has run.
+  // The value passed to a generator for a completed node, or an output of one.
   static nb::object ArraysOfYielded(nb::handle yielded, CellGraphBuilder& graph) {
     if (nb::isinstance<OutputHandle>(yielded)) {
       return ArrayOfOutput(nb::cast<const OutputHandle&>(yielded), graph);
@@ -374,7 +374,7 @@ class PythonUnfolder final : public Unfolder {
     return ReadOnly(rows.Reshaped(row));
   }
 
-  // The generator's last word: the answers.
+  // The generator's return value: the answers.
   void Return(nb::handle value, CellGraphBuilder& graph) {
     nb::dict by_name;
     if (PyDict_Check(value.ptr()) != 0) {
@@ -492,11 +492,11 @@ class PythonUnfolder final : public Unfolder {
   const std::shared_ptr<const UnfoldedModel> model_;
   uint64_t number_ = 0;
   PyObject* generator_ = nullptr;
-  PyObject* yielded_ = nullptr;  // what it waits for, an output or node of `waits_for_`
+  PyObject* yielded_ = nullptr;  // an output or node of `waits_for_` that it waits for
   NodeId waits_for_ = -1;
   bool returned_ = false;
   std::vector<Answer> answers_;
-  int answers_left_ = 0;  // nodes that answers are read from and that have not run
+  int answers_left_ = 0;  // nodes that answers need and that have not run
   // By node.
   std::vector<bool> ran_;
   std::vector<bool> awaited_;
