@@ -1,10 +1,10 @@
-// The cells of a model in a bare loop at a full batch, with no engine around them: what batching
-// can at best come to.
+// Runs the cells of a model in a bare loop at a full batch, without an engine: an upper bound for
+// batching.
 //
 //   cell_loop MODEL.onnx ROWS STEPS WORKERS SECONDS
 //
-// Every worker takes ROWS sequences of STEPS tokens of its own, again and again, each cell on as
-// many rows as the engine would give it. Prints one line of JSON: tokens a second.
+// Every worker repeatedly runs ROWS separate sequences of STEPS tokens, each cell on as many rows
+// as the engine would give it. Prints one line of JSON: tokens per second.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -22,7 +22,7 @@
 namespace chairlift {
 namespace {
 
-// One worker's sequences: tokens → projection, at once; the step, STEPS times.
+// One worker's sequences: tokens → projection, all at once; then the step, STEPS times.
 class Loop {
  public:
   Loop(Cell& tokens, Cell& step, int64_t rows, int64_t steps)
@@ -58,7 +58,7 @@ class Loop {
         const Tensor& from = states[i];
         const int64_t bytes = step_.inputs()[i].row_bytes;
         for (int64_t row = 0; row < rows_; ++row) {
-          // Of input 0: token t of sequence `row`.
+          // For input 0: token t of sequence `row`.
           const int64_t token = row * steps_ + t;
           const Tensor& tensor = i == 0 ? projected[token / rows_] : from;
           places[i].push_back(static_cast<const std::byte*>(tensor.raw()) +

@@ -1,8 +1,8 @@
-// Each cell alone in a bare loop on every worker, at one batch size: what its kernels can do.
+// Runs each cell alone in a bare loop on every worker, at one batch size: the limit of its kernels.
 //
 //   cell_rates ROWS WORKERS SECONDS CELL.onnx...
 //
-// Prints one line of JSON: rows a second of all workers together, by the files' names.
+// Prints one line of JSON: rows per second of all workers together, by file name.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +24,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// Made-up rows: small numbers of either sign, and the lowest token ids.
+// Generated rows: small numbers of either sign, and the lowest token ids.
 StatusOr<std::vector<Tensor>> MakeRows(const Cell& cell, int64_t rows) {
   std::vector<Tensor> tensors;
   for (const Cell::Port& port : cell.inputs()) {

@@ -1,13 +1,14 @@
-// What a device computes in a bare loop, with no engine around it: what batching can at best come
-// to there. Prints one line of JSON.
+// Measures a device in a bare loop, without an engine: an upper bound for batching there. Prints
+// one line of JSON.
 //
 //   device_rates step MODEL.onnx ROWS DEVICE PRECISION SECONDS     its first recurrent cell, step
-//                                                                  after step: microseconds a step
+//                                                                  after step: microseconds per
+//                                                                  step
 //   device_rates packed MODEL.onnx LENGTHS.txt TOKENS DEVICE PRECISION SECONDS
 //                            an encoder on packed tokens: sequences of these lengths, in turn, up
-//                            to TOKENS of them: tokens a second
+//                            to TOKENS of them: tokens per second
 //   device_rates rows OPERATOR ROWS COLUMNS DEVICE PRECISION SECONDS    Softmax or
-//                            LayerNormalization of rows: bytes a second, read and written
+//                            LayerNormalization of rows: bytes per second, read and written
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -40,8 +41,8 @@ StatusOr<ExecutableOptions> OptionsOf(const std::string& device, const std::stri
   return options;
 }
 
-// Calls enqueue() again and again, with up to kAhead calls that have not run, for so long; seconds
-// a call, of the second half.
+// Calls enqueue() repeatedly for the given time, with up to kAhead calls that have not run. Returns
+// seconds per call, over the second half.
 StatusOr<double> SecondsOf(Stream& stream, double seconds, absl::FunctionRef<Status()> enqueue) {
   constexpr int kAhead = 64;
   std::vector<std::shared_ptr<Event>> ahead(kAhead);

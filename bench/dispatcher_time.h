@@ -1,4 +1,4 @@
-// What a node takes through the whole dispatcher, where computing it takes nothing.
+// The cost of a node in the whole dispatcher if computing it takes no time.
 #ifndef CHAIRLIFT_BENCH_DISPATCHER_TIME_H_
 #define CHAIRLIFT_BENCH_DISPATCHER_TIME_H_
 
@@ -21,9 +21,9 @@ struct DispatcherLoad {
   std::function<void(CellGraph&, std::mt19937&)> build;
 };
 
-// CPU time of the process, in nanoseconds: requests are made and submitted, their tasks formed,
-// given to the workers' threads, completed, and their responses delivered to callbacks that submit
-// the next.
+// CPU time of the process per node, in nanoseconds. Requests are made and submitted, their tasks
+// formed, given to the workers' threads and completed, and their responses delivered to callbacks
+// that submit the next requests.
 double DispatcherNsPerNode(const DispatcherLoad& load, int64_t nodes);
 
 }  // namespace chairlift

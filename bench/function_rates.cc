@@ -1,13 +1,13 @@
-// What a trivial Python function costs that an engine in this process serves.
+// Measures the cost of a trivial Python model that an engine in this process serves.
 //
 //   function_rates FILE.py:NAME SECONDS
-//   < a line of JSON for each load: requests/s, median µs of a request; CPU µs a request takes here
+//   < a line of JSON for each load: requests/s, median µs of a request; CPU µs per request here
 //     and in the worker
 //
-// `one`: one client that waits; `64`: as many requests of one row of 256 bytes in flight, batches
-// of up to 64; `1MB`: 4 requests of a row of 1 MB in flight. Times on a busy machine are no
-// measure: CPU time is (schedstat). `killed`: from a worker's kill -9 to the next answer, without a
-// spare and with one.
+// `one`: one client that waits; `64`: 64 requests of one row of 256 bytes in flight, batches of up
+// to 64; `1MB`: 4 requests with a row of 1 MB in flight. On a busy machine wall-clock times mean
+// little, so CPU time is measured too (schedstat). `killed`: from a worker's kill -9 to the next
+// answer, without a spare worker and with one.
 #include <dirent.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -77,7 +77,7 @@ Cpu CpuNow() {
   return cpu;
 }
 
-// Keeps `in_flight` requests of a row of `floats` in flight.
+// Keeps `in_flight` requests with a row of `floats` in flight.
 void Measure(Engine& engine, const char* name, int in_flight, int64_t floats, double seconds) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -139,7 +139,7 @@ void Measure(Engine& engine, const char* name, int in_flight, int64_t floats, do
       failed);
 }
 
-// How long after a worker was killed the next answer comes.
+// The time from killing a worker to the next answer.
 int MeasureDeath(const std::string& function, int spares) {
   namespace fs = std::filesystem;
   const size_t colon = function.rfind(':');
@@ -164,14 +164,14 @@ int MeasureDeath(const std::string& function, int spares) {
   std::vector<double> times;
   for (int i = 0; i < 9; ++i) {
     if (!ask()) return 1;
-    int oldest = INT_MAX;  // it serves
+    int oldest = INT_MAX;  // the oldest one serves
     for (const std::string& id : WorkerIds()) oldest = std::min(oldest, std::stoi(id));
     const auto start = Steady::now();
     ::kill(oldest, SIGKILL);
     while (!ask()) {
     }
     times.push_back(std::chrono::duration<double>(Steady::now() - start).count());
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // a new spare is ready
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // until a new spare is ready
   }
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   fmt::print("{{\"load\": \"killed\", \"spares\": {}, \"median_ms\": {:.1f}}}\n", spares,

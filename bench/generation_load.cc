@@ -1,18 +1,18 @@
-// Requests that generate through one model in one engine or on a server: the half of the decoder
-// benchmark that is ours.
+// Puts generation requests on one model in an engine or on a server: Chairlift's half of the
+// decoder benchmark.
 //
 //   generation_load FILE|FOLDER WORKERS COUNTS.txt BEAMS     a model in process
 //   generation_load http://HOST:PORT MODEL CONNECTIONS COUNTS.txt BEAMS
-//   > closed CLIENTS WARMUP SECONDS SEED     CLIENTS requests are always under way
+//   > closed CLIENTS WARMUP SECONDS SEED     always CLIENTS concurrent requests
 //   > open RATE SECONDS SEED                 Poisson arrivals, whatever the answers do
-//   > beside CLIENTS WARMUP SECONDS PROMPT EVERY_MS    as `closed`; a prompt of so many tokens, for
-//                                            a token of an answer, comes now and then, and is in no
-//                                            figure
-//   < one line of JSON: tokens a second, times to the first token, between tokens and of answers;
-//   and what part of the blocks of keys and values in use has tokens in it, in mean (in process)
+//   > beside CLIENTS WARMUP SECONDS PROMPT EVERY_MS    like `closed`; in addition, a prompt of
+//                                            PROMPT tokens with an answer of one token is sent
+//                                            periodically, which does not count in the results
+//   < one line of JSON: tokens per second, times to the first token, between tokens and of answers;
+//     and the mean share of the used blocks of keys and values that has tokens in it (in process)
 //
-// A line of COUNTS.txt has the tokens of a prompt and of its answer. Requests take the lines in
-// turn.
+// A line of COUNTS.txt has the number of tokens of a prompt and of its answer. Requests take the
+// lines in turn.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -64,10 +64,10 @@ std::string Json(const TokenReport& report, double cache_in_use) {
       Json(Quantiles{of.mean_ms, of.p50_ms, of.p90_ms, of.p99_ms, of.max_ms}), cache_in_use);
 }
 
-// Looks 50 times a second at what part of an engine's blocks in use has tokens in it.
+// Samples 50 times per second which share of an engine's used blocks has tokens in it.
 class CacheWatch {
  public:
-  // `engine`: null where there is nothing to look at.
+  // `engine`: null if there is nothing to sample.
   CacheWatch(Engine* engine, std::string model) {
     if (engine == nullptr) return;
     thread_ = std::jthread([this, engine, model = std::move(model)](const std::stop_token& stop) {
@@ -82,7 +82,7 @@ class CacheWatch {
     });
   }
 
-  // To be called once.
+  // Call it once.
   double Mean() {
     thread_ = {};
     return room_ == 0 ? 0 : static_cast<double>(held_) / static_cast<double>(room_);
@@ -95,7 +95,7 @@ class CacheWatch {
 
 class Generations {
  public:
-  // `engine`: what the target loads, if it is here.
+  // `engine`: the engine of the target, if it is in this process.
   Generations(TokenTarget& target, Engine* engine, std::string model,
               std::vector<TokenCounts> counts)
       : target_(target), engine_(engine), model_(std::move(model)), counts_(std::move(counts)) {}

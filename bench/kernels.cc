@@ -1,7 +1,7 @@
-// Times the kernels of tests/ops/kernel_cases.h on one thread, each beside its bound:
+// Times the kernels of tests/ops/kernel_cases.h on one thread, each with its bound:
 //   max(FLOPs / measured peak, bytes / measured bandwidth of a buffer as large as its operands),
-// or as large as what a recurrent layer reads at every time step.
-// An implementation that refuses a case says why. Takes Google Benchmark's flags.
+// or as large as what a recurrent layer reads at every time step. An implementation that refuses a
+// case says why. Accepts Google Benchmark's flags.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace {
 using testing::CompiledCall;
 using testing::KernelCase;
 
-// What the machine can do at most, measured on first use.
+// The machine's peak rates, measured on first use.
 class Peaks {
  public:
-  // Seconds.
+  // In seconds.
   double Bound(const KernelCase& c, double bytes) {
     const double arithmetic = c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9);
     const double again = c.working_set > 0 ? c.working_set : bytes;
@@ -51,7 +51,7 @@ double Bytes(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-// A case, made when it is first run.
+// A case, created when it is first run.
 class Made {
  public:
   Made(const KernelCase& c, Peaks& peaks) : case_(c), peaks_(peaks) {}

@@ -1,19 +1,21 @@
-// What one model's intermediates take, request after request: our arena beside a caching allocator,
-// the document's chunks and the least that one length needs.
+// Compares the memory for one model's intermediates, request after request: our arena, a caching
+// allocator, the paper's chunks, and the minimum for each length.
 //
-//   memory MODEL SHAPES.txt      a line a length, of one sequence; the model must be able to run
-//   ragged < one line of JSON: for each of the four, footprint after each request (mean, largest,
-//   last),
-//     bytes taken from the system in all; the least; seconds that planning and computing took
+//   memory MODEL SHAPES.txt      one length per line, of one sequence; the model must be able to
+//   run
+//                                ragged
+//   < one line of JSON: for each of the four, footprint after each request (mean, largest, last),
+//     total bytes taken from the system; the minimum; seconds spent planning and computing
 //
 // TurboTransformers (PPoPP'21) §4.2. All four place the records that the plan traced from the
 // graph, in the order of the steps:
-//   arena      one chunk, greedy by size; grown to what is asked for, handed back
-//   (runtime/arena.cc) chunks     Algorithm 1: greedy by size into chunks of 2 MiB or 1.2 times the
-//   record, of which
-//              those that a request does not use are released
-//   caching    a block for each record from a free list of its size class, kept for ever, as
-//              frameworks do that do not know the graph
+//   arena      one chunk, greedy by size; grown to the requested size, then released
+//              (runtime/arena.cc)
+//   chunks     Algorithm 1: greedy by size into chunks of 2 MiB or 1.2 times the record; chunks
+//   that
+//              a request does not use are released
+//   caching    a block per record from a free list of its size class, kept for ever, as in
+//              frameworks that do not know the graph
 //   least      greedy-by-size offsets for this request alone (GSOC)
 #include <algorithm>
 #include <chrono>
@@ -43,7 +45,7 @@ size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 struct Footprint {
   double sum = 0;
   size_t largest = 0, last = 0, requests = 0;
-  size_t taken = 0;  // from the system, in all
+  size_t taken = 0;  // total bytes taken from the system
 
   void Note(size_t bytes) {
     sum += static_cast<double>(bytes);
@@ -122,8 +124,8 @@ class Caching {
   const Footprint& footprint() const { return footprint_; }
 
  private:
-  // As PyTorch's: blocks of 512 bytes' multiples; small requests take small blocks only, large
-  // ones may take a block up to twice their size.
+  // Like PyTorch's allocator: blocks in multiples of 512 bytes; small requests take only small
+  // blocks, large ones may take a block of up to twice their size.
   size_t Take(size_t bytes) {
     const size_t rounded = RoundUp(bytes, 512);
     const auto found = free_.lower_bound(rounded);

@@ -1,5 +1,5 @@
-// One model in one engine, run on request: the half of a paired benchmark that is ours. Outputs are
-// dumped as DIR/<name>.npy.
+// Runs one model in one engine on request: Chairlift's half of a paired benchmark. Outputs are
+// written to DIR/<name>.npy.
 //
 //   model_worker MODEL.onnx THREADS [--policy=POLICY] NAME=FILE.npy ...
 #include <cstdlib>

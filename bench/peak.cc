@@ -1,4 +1,4 @@
-// What this machine can do at most: float32 multiply-adds and read bandwidth, for 1..N threads.
+// Measures this machine's peak rates: float32 multiply-adds and read bandwidth, for 1..N threads.
 // Prints one JSON object; the benchmarks divide by it.
 #include <fmt/format.h>
 

@@ -1,12 +1,12 @@
-// oneDNN's recurrent layers on one thread, run on request, weights in the layout that it chooses:
-// what bench/recurrent.py compares with beside ONNX Runtime. The answer, [time, rows, directions ·
-// units], is dumped as DIR/y.npy.
+// Runs oneDNN's recurrent layers on one thread, on request, with weights in the layout that it
+// chooses: a peer in bench/recurrent.py in addition to ONNX Runtime. The answer, [time, rows,
+// directions · units], is written to DIR/y.npy.
 //
 //   recurrent_onednn KIND FOLDER
 //
-// FOLDER holds x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units,
-// features or units], and b.npy [layers, directions, biases, units], gates in oneDNN's order (its
-// manual, "RNN").
+// FOLDER has x.npy [time, rows, features], w.npy and r.npy [layers, directions, gates, units,
+// features or units], and b.npy [layers, directions, biases, units], with gates in oneDNN's order
+// (its manual, "RNN").
 #include <iostream>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
@@ -46,7 +46,7 @@ class Layer {
     const memory::dims packed_w{layers, directions, features, gates, units};
     const memory::dims packed_r{layers, directions, units, gates, units};
     const memory::desc any_w = Describe(packed_w, Tag::any), any_r = Describe(packed_r, Tag::any);
-    const memory::desc none;  // states begin at zero, and the last ones are not asked for
+    const memory::desc none;  // states start at zero, and the last ones are not requested
     dnnl::rnn_primitive_desc_base chosen;
     if (kind == "LSTM") {
       const dnnl::lstm_forward::primitive_desc pd(

@@ -1,6 +1,6 @@
-// The bare step of a recurrent cell in a loop at full batch: what serving can at most come to.
-// Prints rows per second by hidden size and batch, on rows in a row and on rows all over an arena,
-// against the time that the machine's multiply-adds and the reading of R take at least.
+// Runs the bare step of a recurrent cell in a loop at full batch: an upper bound for serving.
+// Prints rows per second by hidden size and batch, for contiguous and for scattered rows. Compares
+// with the minimum time of the multiply-adds and of reading R on this machine.
 #include "ops/recurrent/recurrent_step.h"
 
 #include <fmt/format.h>
@@ -31,11 +31,11 @@ struct Options {
   std::string cell = "LSTM";
   std::vector<int64_t> hidden = {256, 1024};
   std::vector<int64_t> batches = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-  int workers = 1;    // each in a loop of its own
+  int workers = 1;    // each in a separate loop
   bool team = false;  // all workers share one loop
   int samples = 101;
   double sample_seconds = 0.002;
-  bool cpu_time = false;  // counts the workers' own time, for machines that others use too
+  bool cpu_time = false;  // counts the workers' CPU time, for machines with other load
   bool json = false;
 };
 
@@ -64,14 +64,14 @@ void FillNormal(Tensor& t, float scale, std::mt19937& random) {
   std::generate_n(t.data<float>(), t.size(), [&] { return normal(random); });
 }
 
-// A worker's rows: states in two halves that are read and written in turn.
+// A worker's rows: states in two halves that are read and written alternately.
 class Loop {
  public:
   Loop(const RecurrentStep& step, int64_t batch, bool scattered, int width, uint32_t seed)
       : step_(step), batch_(batch) {
     const StepSpec& spec = step.kernel().spec();
     std::mt19937 random(seed);
-    // Four places to a row, so that neighbours are not neighbours.
+    // Four places per row, so that neighbouring rows are not adjacent.
     const int64_t places = scattered ? 4 * batch : batch;
     const auto make = [&](Tensor& arena, int64_t columns) {
       arena = Tensor::Allocate(DType::kFloat, Shape{places, columns});
@@ -107,7 +107,7 @@ class Loop {
   std::vector<float*> xw_, h_[2], c_[2];
 };
 
-// Runs body(worker, team) on every worker at once, or on worker 0 with all as its team.
+// Runs body(worker, team) on every worker concurrently, or on worker 0 with all as its team.
 void OnWorkers(WorkerPool& pool, bool team, const std::function<void(int, Team&)>& body) {
   const int jobs = team ? 1 : pool.size();
   std::atomic<int> ready{0};
@@ -132,7 +132,7 @@ void OnWorkers(WorkerPool& pool, bool team, const std::function<void(int, Team&)
   for (int now = done; now < jobs; now = done) done.wait(now);
 }
 
-// Seconds from an arbitrary start; of this thread's running alone if `cpu_time`.
+// Seconds from an arbitrary start; only this thread's CPU time if `cpu_time`.
 double Now(bool cpu_time) {
   timespec t;
   clock_gettime(cpu_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -148,7 +148,7 @@ struct Rates {
   double median = 0, best = 0;  // rows per second, all workers together
 };
 
-// Contiguous and scattered, sample by sample in turn.
+// Contiguous and scattered, alternating sample by sample.
 std::array<Rates, 2> Measure(const Options& options, const RecurrentStep& step, int64_t batch,
                              WorkerPool& pool) {
   const int loops = options.team ? 1 : pool.size();
@@ -211,14 +211,14 @@ Status Run(const Options& options) {
     WeightCache cache;
     CHAIRLIFT_ASSIGN_OR_RETURN(const RecurrentStep step,
                                RecurrentStep::Create(spec, r, Tensor(), Tensor(), cache));
-    // A team's members read a share each.
+    // Each member of a team reads a share.
     const size_t bytes = r.byte_size();
     const size_t share = options.team ? bytes / options.workers : bytes;
     const double gbs = together([&] { return MeasureRead(share / 256 * 256); });
     for (const int64_t batch : options.batches) {
       const auto [row, scattered] = Measure(options, step, batch, *pool);
-      const double flops = 2.0 * static_cast<double>(r.size());  // a row
-      // Rows per second that either bound allows.
+      const double flops = 2.0 * static_cast<double>(r.size());  // per row
+      // Rows per second that each bound allows.
       const double fma_bound = gflops * 1e9 / flops;
       const double read_bound = gbs * 1e9 / static_cast<double>(bytes) * static_cast<double>(batch);
       const double bound = std::min(fma_bound, read_bound);

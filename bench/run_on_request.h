@@ -1,8 +1,8 @@
-// The side of a paired benchmark that runs one thing as often as a line on standard input says, in
-// turns with its peer (bench/harness.py, Told).
+// One side of a paired benchmark: runs something as often as a line on standard input says,
+// alternating with its peer (bench/harness.py, Told).
 //
 //   > run 10        < nanoseconds of each of the 10 runs, on one line
-//   > dump DIR      < "ok", what dump(DIR) wrote
+//   > dump DIR      < "ok", after dump(DIR)
 #ifndef CHAIRLIFT_BENCH_RUN_ON_REQUEST_H_
 #define CHAIRLIFT_BENCH_RUN_ON_REQUEST_H_
 
@@ -18,7 +18,7 @@
 
 namespace chairlift {
 
-// Until standard input ends. `run()` and `dump(folder)` return a Status.
+// Runs until standard input ends. `run()` and `dump(folder)` return a Status.
 template <typename Run, typename Dump>
 Status RunOnRequest(Run run, Dump dump) {
   std::cout << "ready" << std::endl;

@@ -1,6 +1,6 @@
-// CPU time that a policy takes for each cell node, all events of a request's life included, at full
-// load in virtual time; and how it grows with workers and models. Prints one JSON object:
-// {"rows": [{"row", "ns_per_node", "spread_percent"}],
+// CPU time of a policy per cell node, including all events in a request's life, at full load in
+// virtual time; and how it grows with workers and models. Prints one JSON object: {"rows": [{"row",
+// "ns_per_node", "spread_percent"}],
 //  "growth": [{"through", "workers", "models", "ns_per_node", "spread_percent"}]}.
 #include <fmt/format.h>
 
@@ -67,8 +67,8 @@ void Tree(CellGraph& graph, std::mt19937& random) {
   Subtree(graph, std::uniform_int_distribution<int>(2, 36)(random), random);
 }
 
-// A scheduler for each model. Workers in turn are given tasks, each by the first model that has any
-// for it, beginning with the one after its last; then each ends one. Whoever leaves is replaced at
+// One scheduler per model. Workers get tasks in turn, each from the first model that has any for
+// it, starting after its last model; then each ends one task. A request that leaves is replaced at
 // once.
 double ThroughSchedulers(const Scenario& scenario, int64_t nodes) {
   struct Model {
@@ -77,7 +77,7 @@ double ThroughSchedulers(const Scenario& scenario, int64_t nodes) {
   };
   struct Worker {
     std::deque<std::pair<size_t, TaskId>> stream;
-    size_t next = 0;  // model
+    size_t next = 0;  // index of the next model
   };
   std::vector<Model> models(scenario.models);
   for (Model& model : models) {
@@ -126,7 +126,7 @@ double ThroughSchedulers(const Scenario& scenario, int64_t nodes) {
   return seconds * 1e9 / static_cast<double>(ended);
 }
 
-// Steps of 25 µs, and 10 for a task: up to nine in one.
+// Steps of 25 µs, and 10 µs per task: up to nine steps in one task.
 const CostModel& StepTimes() {
   static const LengthCosts kTimes = [] {
     constexpr std::chrono::microseconds kTask(10), kStep(25);
@@ -169,14 +169,14 @@ double ThroughDispatcher(const Scenario& scenario, int64_t nodes) {
                              nodes);
 }
 
-// What growth is measured through: a layer is a line here.
+// A layer whose growth is measured; each is a line here.
 struct Layer {
   const char* name;
   double (*ns_per_node)(const Scenario&, int64_t nodes);
 };
 constexpr Layer kLayers[] = {{"scheduler", ThroughSchedulers}, {"dispatcher", ThroughDispatcher}};
 
-// Batches are full for any numbers: as many requests for each worker, and for each model.
+// Batches are full for any numbers: a constant number of requests per worker and per model.
 Scenario Growth(int workers, int models) {
   const int concurrent = 96 * ((workers + models - 1) / models);
   return {"growth", "cellular", {.max_batch_size = 64}, workers, concurrent, Lstm, models};

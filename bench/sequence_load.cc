@@ -1,21 +1,21 @@
-// Sequences of given lengths, or trees, through one model in one engine or on a server, as fast as
-// it takes them or at a rate: the half of the cellular and tree benchmarks that is ours.
+// Puts sequences of given lengths, or trees, on one model in an engine or on a server, as fast as
+// possible or at a rate: Chairlift's half of the cellular and tree benchmarks.
 //
 //   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY [DEVICE PRECISION]
-//                                                  MAX_ROWS (of `tokens`: tokens) 0: as timed
+//                                                  MAX_ROWS (for `tokens`: tokens) 0: as timed
 //   sequence_load http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY
-//   > closed CLIENTS SECONDS     CLIENTS requests are always under way; measured from when as many
-//                                have been answered
+//   > closed CLIENTS SECONDS     always CLIENTS concurrent requests; measured after as many answers
 //   > alone SECONDS              in process: one after the other by Infer(), which waits
 //   > open RATE SECONDS SEED     Poisson arrivals, whatever the answers do
-//   < one line of JSON: requests and tokens a second, latencies in ms, and where the workers' time
-//   went (but a server does not tell its padding)
+//   < one line of JSON: requests and tokens per second, latencies in ms, and the use of the
+//   workers'
+//     time (a server does not report its padding)
 //   > batch COUNT ROUNDS         the first COUNT shapes at once, and again when all are answered
 //   < milliseconds of each round, on one line
 //
 // Latency counts from the scheduled arrival. A line of SHAPES.txt is the length of a sequence, for
-// inputs [1, length] (ones for "attention_mask", zeros for "token_type_ids", otherwise token ids at
-// random), or a binary tree, `.` a leaf and `(ab)` an inner node, for "tokens" [nodes] and
+// inputs [1, length] (ones for "attention_mask", zeros for "token_type_ids", otherwise random token
+// ids). Or it is a binary tree, `.` a leaf and `(ab)` an inner node, for "tokens" [nodes] and
 // "children" [nodes, 2]; its tokens are its nodes. Requests take the lines in turn.
 #include <algorithm>
 #include <atomic>
@@ -56,7 +56,7 @@ Tensor RandomTokens(const Shape& shape, int64_t vocabulary, std::mt19937& random
   return tokens;
 }
 
-// The children of a tree's nodes [nodes, 2], each node after its own.
+// The children of a tree's nodes [nodes, 2], each node after its children.
 StatusOr<Tensor> Children(const std::string& tree) {
   std::vector<int64_t> children, open;
   for (const char c : tree) {
@@ -110,12 +110,12 @@ class Load {
     window_ = ToDuration(seconds);
     for (int i = 0; i < clients; ++i) Send(SteadyClock::now(), true);
     Wait();
-    // From one answer to another: where many come together, a window that ends between would count
-    // too few.
+    // From one answer to another: if many arrive together, a window that ends in between would
+    // count too few.
     return Result(std::max(1e-9, Seconds(last_at_ - before_at_)));
   }
 
-  // One request after the other, each waited for.
+  // One request after the other, waiting for each.
   std::string Alone(Engine& engine, double seconds) {
     Begin();
     before_ = Statistics(&before_at_);
@@ -189,7 +189,7 @@ class Load {
     });
   }
 
-  // Whether a client goes on.
+  // Whether a client continues.
   bool Note(const Status& status, SteadyClock::time_point due, SteadyClock::time_point now,
             int64_t tokens) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -238,8 +238,8 @@ class Load {
         quantile(0.5), quantile(0.9), quantile(0.99), shares.busy, shares.useful, shares.mean_rows);
   }
 
-  // While measured: of the workers' time, that in which cells ran; of the rows, those that somebody
-  // asked for; rows of a task, the mean over the tasks' time.
+  // During the measurement: the share of the workers' time in which cells ran, the share of
+  // requested rows, and the mean rows of a task, weighted by time.
   struct Shares {
     double busy = 0, useful = 0, mean_rows = 0;
   };
@@ -278,7 +278,7 @@ class Load {
   ModelStatistics before_, after_;
   SteadyClock::time_point before_at_, after_at_, last_at_;
   std::vector<Prepared> requests_;
-  std::vector<std::vector<NamedTensor>> inputs_;  // of these
+  std::vector<std::vector<NamedTensor>> inputs_;  // for these
   std::atomic<size_t> next_{0};
   std::atomic<int> under_way_{0};
   std::mutex mutex_;
@@ -286,9 +286,9 @@ class Load {
   std::vector<double> latencies_;
   int64_t tokens_ = 0;
   int failed_ = 0;
-  int to_warm_up_ = 0;  // answers until it counts
+  int to_warm_up_ = 0;  // answers until the measurement starts
   SteadyClock::duration window_{};
-  std::optional<SteadyClock::time_point> end_;  // of what is measured
+  std::optional<SteadyClock::time_point> end_;  // of the measurement
   bool over_ = false;
 };
 

@@ -1,11 +1,11 @@
-// Streams of chunks whose state stays with the server, each sending its next chunk once the last
-// one is answered: how many chunks a second, and how long each takes.
+// Sends streams of chunks whose state stays on the server. Each stream sends its next chunk when
+// the last one is answered. Reports chunks per second, and the time of each.
 //
-//   stream_load MODEL_FOLDER POLICY STREAMS SECONDS          POLICY: as in model.yaml; "" as chosen
-//   stream_load http://HOST:PORT MODEL STREAMS SECONDS       a connection a stream
+//   stream_load MODEL_FOLDER POLICY STREAMS SECONDS          POLICY: as in model.yaml; "": default
+//   stream_load http://HOST:PORT MODEL STREAMS SECONDS       one connection per stream
 //
 // For models like Silero's voice activity detection: float32 input [1, samples] in chunks of 576,
-// 64 of which are the end of the chunk before, int64 `sr`, and a state that model.yaml names.
+// of which 64 repeat the end of the previous chunk, int64 `sr`, and a state set in model.yaml.
 // Prints a line of JSON. In process, the answers to the first chunks of all streams at once are
 // then compared with those of the same streams one after the other: `max_difference`.
 #include <algorithm>
@@ -93,8 +93,8 @@ class Load {
   }
 
   LoadTarget& target_;
-  std::vector<std::vector<size_t>> streams_;  // what Send() takes, by chunk
-  SteadyClock::time_point from_, until_;      // of what is counted
+  std::vector<std::vector<size_t>> streams_;  // handles for Send(), by chunk
+  SteadyClock::time_point from_, until_;      // of the measurement
   std::mutex mutex_;
   std::condition_variable told_;
   std::vector<double> latencies_;

@@ -1,10 +1,10 @@
-// embed MODEL.onnx: loads a model, and asks it about ones.
+// embed MODEL.onnx: loads a model, and sends it inputs of ones.
 #include <algorithm>
 #include <iostream>
 
 #include "chairlift/engine.h"
 
-// Calls visit(T{}) with the C++ type of the elements. False: it is one without such a type here.
+// Calls visit(T{}) with the C++ type of the elements. False if there is no such type here.
 template <typename Visit>
 bool VisitType(chairlift::DType type, Visit visit) {
   using chairlift::DType;
@@ -47,7 +47,9 @@ int main(int argc, char** argv) {
   const auto metadata = (*engine)->Metadata("model");
   if (!metadata.ok()) return std::cerr << metadata.status() << "\n", 1;
   for (chairlift::TensorSpec input : metadata->inputs) {
-    for (int64_t& dim : input.shape) dim = std::max<int64_t>(dim, 1);  // what varies, varies from 1
+    for (int64_t& dim : input.shape)
+      dim = std::max<int64_t>(dim, 1);  // varying dimensions become
+                                        // 1
     const chairlift::Shape shape{std::span<const int64_t>(input.shape)};
     auto ones = chairlift::Tensor::Allocate(input.dtype, shape);
     const bool known = VisitType(

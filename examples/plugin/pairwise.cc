@@ -1,5 +1,5 @@
-// An unfold function of one's own: a sequence of any length is folded in pairs, the pairs in pairs,
-// until one row is left. All pairs of a round, and of other requests, share batches.
+// A user-defined unfold function: folds a sequence of any length in pairs, and the pairs in pairs,
+// until one row is left. All pairs of a round share batches, also with other requests.
 //
 //     x0  x1  x2  x3  x4
 //      \  /    \  /   |
@@ -9,8 +9,8 @@
 //             \      /
 //              [pair] → y
 //
-// The cell `pair` reads left and right [batch, n] and leaves both [batch, n]; the model takes
-// x [length, n] and gives y [1, n].
+// The cell `pair` reads left and right [batch, n] and outputs both [batch, n]; the model's input is
+// x [length, n], its output y [1, n].
 #include <utility>
 #include <vector>
 

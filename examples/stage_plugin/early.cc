@@ -1,11 +1,11 @@
-// A batching policy and an exit of one's own, for a classifier in stages with a head on the way.
+// A user-defined batching policy and exit, for a classifier in stages with an intermediate head.
 //
-// The policy, as Figure 12 of DVABatch has them, conditions that call the meta-operations: whoever
-// comes while the latest batch is young joins it (stretch), others make a new one of `rows` rows at
-// most (new), and before the last stage a batch goes on query by query (split).
+// The policy is a set of conditions that call the meta-operations, as in Figure 12 of DVABatch. A
+// request that arrives while the latest batch is young joins it (stretch). Others form a new batch
+// of at most `rows` rows (new). Before the last stage, a batch continues query by query (split).
 //
-// The exit: a request leaves where the head is sure, in every row: where the largest probability
-// is larger than the second by `margin`.
+// The exit: a request exits if the head is confident in every row, that is, if the largest
+// probability exceeds the second largest by `margin`.
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -40,7 +40,7 @@ class EarlyPolicy final : public StagePolicy {
   }
 
  private:
-  // As many as have rows_ rows together; one, whatever its rows.
+  // How many queries have rows_ rows together; at least one, whatever its rows.
   int HowMany(std::span<const int32_t> rows) const {
     int count = 1;
     int sum = rows[0];
@@ -74,7 +74,7 @@ StatusOr<std::unique_ptr<StagePolicy>> MakePolicy(const StagePlugin::Model& mode
   return std::make_unique<EarlyPolicy>(*rows);
 }
 
-// What the engine checks of an exit without a threshold is its name alone.
+// For an exit without a threshold, the engine checks only its name.
 StatusOr<ExitPredicate> MakeExit(const StagePlugin::Model& model, const std::string& /*output*/) {
   const StatusOr<float> margin = Option(model, "margin", 0.5f);
   if (!margin.ok()) return margin.status();
