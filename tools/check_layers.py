@@ -36,7 +36,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     errors = []
     built = re.search(r"set\(CHAIRLIFT_LAYERS ([^)]*)\)", (root / "src/CMakeLists.txt").read_text())[1].split()
-    shown = re.findall(r"^    src/(\w+)/", (root / "docs/concepts/architecture.md").read_text(), re.MULTILINE)
+    shown = re.findall(r"^src/(\w+)/", (root / "docs/concepts/architecture.md").read_text(), re.MULTILINE)
     for place, layers in {"src/CMakeLists.txt": built, "docs/concepts/architecture.md": shown[::-1]}.items():
         if layers != list(BELOW):
             errors.append(f"{place}: the layers are {layers}, here {list(BELOW)}")
