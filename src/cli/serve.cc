@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -233,9 +234,18 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   return set;
 }
 
-// Ends the program with the signal's default action. The first process of a container has no
-// default actions.
-void EndAtOnce(int number) {
+// Threads that models start as they load take signals too. Once the server is ready, those are
+// handed to the thread that waits for them, where they are blocked.
+pthread_t waiting_thread;
+std::atomic<bool> is_ready{false};
+
+// Before that, and once it drains, ends the program as the signal does by default. The first
+// process of a container has no defaults.
+void OnSignal(int number) {
+  if (is_ready) {
+    ::pthread_kill(waiting_thread, number);
+    return;
+  }
   ::signal(number, SIG_DFL);
   ::raise(number);
   ::_exit(128 + number);
@@ -247,8 +257,9 @@ void KeepRunning() {
   ::signal(SIGPIPE, SIG_IGN);
   const sigset_t hangup = SetOf({SIGHUP});
   pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+  waiting_thread = pthread_self();
   struct sigaction end = {};
-  end.sa_handler = EndAtOnce;
+  end.sa_handler = OnSignal;
   end.sa_flags = SA_NODEFER;
   for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &end, nullptr);
 }
@@ -347,8 +358,8 @@ Status Serve(ServeFlags flags) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckParent(flags.parent_fd));
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
-  // Signals are waited for below. The threads of engine and server inherit a mask that leaves them
-  // to this thread. While it loads models or drains, a signal ends the program at once.
+  // Signals are waited for below. While it loads models, and while it drains, one ends the program
+  // at once.
   const sigset_t signals = SetOf({SIGTERM, SIGINT});
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
@@ -389,6 +400,7 @@ Status Serve(ServeFlags flags) {
                     Message(first_failure));
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  is_ready = true;
   server->SetReady();
   spdlog::info("{} on http://{}, {}", Counted(ready, "model"),
                HostAndPort(flags.server.address, server->http_port()),
@@ -403,6 +415,7 @@ Status Serve(ServeFlags flags) {
   }
 
   const int signal = WaitForEnd(flags.parent_fd);
+  is_ready = false;
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   // Load balancers stop sending when they see that it is not ready. After Ctrl-C there is nothing
   // to wait for.

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,9 @@ class Process {
     return true;
   }
   void Signal(int number) { ::kill(pid_, number); }
+  void SignalThread(int thread, int number) { ::syscall(SYS_tgkill, pid_, thread, number); }
+  // Its folder in /proc.
+  std::string Folder() const { return "/proc/" + std::to_string(pid_); }
   // What the program writes from now on finds no reader.
   void StopReading() {
     if (read_end_ >= 0) ::close(read_end_);

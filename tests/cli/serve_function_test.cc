@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -77,6 +79,24 @@ TEST_F(ServeFunctionTest, SigtermLetsABatchEnd) {
   EXPECT_EQ(answer.status, 200) << answer.body;
   EXPECT_THAT(answer.body, HasSubstr("[2,4]"));
   EXPECT_EQ(server_->Wait(), 0) << server_->output();
+}
+
+// A thread that has been started while the model was loaded may be the one that takes the signal.
+TEST_F(ServeFunctionTest, SigtermIsForTheServerWhicheverThreadTakesIt) {
+  Serve("def predict(x): return x\n");
+  for (int sent = 0; sent == 0;) {  // to a thread that does not block it
+    for (const auto& task : std::filesystem::directory_iterator(server_->Folder() + "/task")) {
+      std::ifstream status(task.path() / "status");
+      std::string line;
+      while (std::getline(status, line) && !line.starts_with("SigBlk:")) {
+      }
+      const uint64_t blocked = std::stoull(line.substr(line.find('\t')), nullptr, 16);
+      if ((blocked >> (SIGTERM - 1) & 1) == 0) sent = std::stoi(task.path().filename().string());
+    }
+    if (sent > 0) server_->SignalThread(sent, SIGTERM);
+  }
+  EXPECT_EQ(server_->Wait(), 0) << server_->output();
+  EXPECT_THAT(server_->output(), HasSubstr("draining"));
 }
 
 // Even one that is in C code that never returns.

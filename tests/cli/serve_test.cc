@@ -181,11 +181,11 @@ TEST_F(ServeTest, ALoadsTargetTellsTheModelsCounters) {
 }
 
 TEST_F(ServeTest, WhatIsInFlightIsAnsweredAfterSigtermAndTheRestIsRefused) {
-  // The window holds requests back long enough to be still waiting when the signal comes.
+  // The window holds requests back until the last one of a whole batch comes, after the signal.
   testing::WriteFile(folder_ / "repository/doubling/1/model.onnx",
                      testing::DoublingModel().Bytes());
   testing::WriteFile(folder_ / "repository/doubling/model.yaml",
-                     "policy: window\nmax_batch_size: 32\nqueue_delay_us: 1500000\n");
+                     "policy: window\nmax_batch_size: 21\nqueue_delay_us: 50000000\n");
   Serve({"--model-repository", (folder_ / "repository").string(), "--drain-seconds", "0"});
   constexpr int kClients = 20;
   std::vector<std::unique_ptr<HttpClient>> clients;
