@@ -349,13 +349,22 @@ def full(error):
     return "".join(lines)
 
 
+def without_source(error):
+    """As full, without lines of the user's files: clients may see it."""
+    frames = [f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n' for frame in user_traceback(error)]
+    if isinstance(error, SyntaxError):
+        where = f"{os.path.basename(error.filename or '')}, line {error.lineno}"
+        return "".join(frames) + f"{type(error).__name__}: {error.msg} ({where})"
+    return "".join(frames + traceback.format_exception_only(type(error), error))
+
+
 def describe(error):
-    """Its type and message, and the last line of its traceback."""
+    """Its type and message, and where it was raised. Not the line of source there, which clients need not see."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = user_traceback(error)
     if frames:
         last = frames[-1]
-        text += f" ({os.path.basename(last.filename)}, line {last.lineno}, in {last.name}: {last.line})"
+        text += f" ({os.path.basename(last.filename)}, line {last.lineno}, in {last.name})"
     return text
 
 
@@ -471,7 +480,11 @@ def main():
         found, module = load(path, name)
         function = worker_call.Function(found, name, module, parts.split(","), argument)
     except Exception as error:
-        connection.send(LOAD_FAILED, 0, 0, fit(full(error).rstrip()))
+        brief = without_source(error).rstrip()
+        if brief != full(error).rstrip():  # what is left out is for the log
+            sys.stderr.write("".join(ERROR_MARK + line for line in full(error).splitlines(True)))
+            sys.stderr.flush()
+        connection.send(LOAD_FAILED, 0, 0, fit(brief))
         return
     ready(connection, function)
     serve(connection, function)
