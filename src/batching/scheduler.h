@@ -144,7 +144,11 @@ class Scheduler {
   // further event.
   virtual std::optional<TimePoint> WakeAt(TimePoint now) const = 0;
 
-  // Requests without a started node (if a policy runs batches to their end: requests in no batch).
+  // Whether a new request waits for one node of each other turn (CellGraph::turn) for each node of
+  // its own, and not for all that are there.
+  virtual bool takes_turns() const { return false; }
+
+  // Requests with no node given out yet (if a policy runs batches to their end: in no batch).
   virtual int waiting() const = 0;
 };
 

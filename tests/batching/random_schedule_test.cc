@@ -125,6 +125,7 @@ class Simulation {
     }
     known.length = Pick(1, 100);
     graph.set_length(known.length);
+    if (Chance(0.3)) graph.set_turn(Pick(1, 3));
     known.runs.assign(nodes, 0);
     known.ended.assign(nodes, false);
     known.ready_at.resize(nodes);

@@ -28,6 +28,11 @@ class TokensTest : public ::testing::Test {
   void Arrive(BatchRequestId id, int32_t tokens, ClientId client = 0, CellType type = 0) {
     scheduler_->Arrive(id, Tokens(tokens, type), client, At(0), {});
   }
+  void ArriveInTurn(BatchRequestId id, int32_t tokens, uint64_t turn, ClientId client = 0) {
+    CellGraph graph = Tokens(tokens);
+    graph.set_turn(turn);
+    scheduler_->Arrive(id, graph, client, At(0), {});
+  }
   // Of the next task of a worker, which runs from then on.
   std::vector<BatchRequestId> Next(WorkerId worker = 0) {
     task_ = scheduler_->Next(worker, At(0));
@@ -141,6 +146,70 @@ TEST_F(TokensTest, ARequestLargerThanTheBudgetRidesAlone) {
   EXPECT_EQ(task_->rows, 500);
   End();
   EXPECT_THAT(Next(), ElementsAre(2));
+}
+
+TEST_F(TokensTest, RequestsOfOneTurnWaitBehindOneOfThem) {
+  Make({.max_batch_size = 100});
+  for (BatchRequestId id : {1, 2, 3, 4, 5}) ArriveInTurn(id, 50, 9);
+  Arrive(6, 50);
+  EXPECT_EQ(scheduler_->waiting(), 6);
+  EXPECT_THAT(Next(), ElementsAre(1, 6));
+  End();
+  Arrive(7, 50);
+  EXPECT_THAT(Next(), ElementsAre(2, 7));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(3, 4)) << "where nobody else waits, batches are full";
+  End();
+  EXPECT_THAT(Next(), ElementsAre(5));
+  EXPECT_EQ(scheduler_->waiting(), 0);
+}
+
+TEST_F(TokensTest, AShortRequestGoesBeforeTheOtherLongOnesOfATurn) {
+  Make({.max_batch_size = 100});
+  for (BatchRequestId id : {1, 2, 3}) ArriveInTurn(id, 500, 9);
+  EXPECT_THAT(Next(), ElementsAre(1));
+  for (BatchRequestId id : {4, 5}) Arrive(id, 50);
+  End();
+  EXPECT_THAT(Next(), ElementsAre(4, 5));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(2));
+}
+
+TEST_F(TokensTest, NodesOfOneRequestTakeTurnsWithOthers) {
+  Make({.max_batch_size = 100});
+  CellGraph graph;
+  for (int i = 0; i < 4; ++i) graph.Add(0, 50);
+  scheduler_->Arrive(1, graph, 0, At(0), {});
+  Arrive(2, 50);
+  EXPECT_THAT(Next(), ElementsAre(1, 1));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(2, 1));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(1));
+}
+
+TEST_F(TokensTest, ACancelledRequestLeavesItsPlaceToTheNextOfItsTurn) {
+  Make({.max_batch_size = 100});
+  for (BatchRequestId id : {1, 2, 3, 4}) ArriveInTurn(id, 100, 9);
+  EXPECT_TRUE(scheduler_->Cancel(1, At(0)));
+  EXPECT_TRUE(scheduler_->Cancel(3, At(0)));
+  EXPECT_THAT(Next(), ElementsAre(2));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(4));
+  End();
+  EXPECT_THAT(Next(), IsEmpty());
+}
+
+TEST_F(TokensTest, AClientsRequestsKeepTheirOrderWhateverTheirTurns) {
+  Make({.max_batch_size = 100});
+  ArriveInTurn(1, 100, 9);
+  ArriveInTurn(2, 100, 9, /*client=*/1);
+  ArriveInTurn(3, 10, 9, /*client=*/1);
+  EXPECT_THAT(Next(), ElementsAre(1));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(2));
+  End();
+  EXPECT_THAT(Next(), ElementsAre(3));
 }
 
 TEST_F(TokensTest, WhoDoesNotFitIsPassedAndIsNext) {

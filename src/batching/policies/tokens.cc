@@ -17,6 +17,7 @@ double ToDouble(Duration duration) { return static_cast<double>(duration.count()
 class TokensScheduler : public WholeRequestScheduler {
  public:
   using WholeRequestScheduler::WholeRequestScheduler;
+  bool takes_turns() const override { return true; }
 
  private:
   struct Sizes {
@@ -86,6 +87,8 @@ class TokensScheduler : public WholeRequestScheduler {
       }
       batch.push_back(Take(entry));
       tokens += size;
+      const Entry* const next = follower();
+      if (next != nullptr && (it == queue.entries.end() || next->place < it->first)) it = next->at;
     }
     return batch;
   }

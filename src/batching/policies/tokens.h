@@ -22,10 +22,14 @@
 // the request's own. A later request s precedes r if a(s) + k·n(s) < a(r) + k·n(r). The last such s
 // to arrive has all those tokens between a(r) and a(s) < a(r) + k·n(r) − k·n(s).)
 //
-// If a request does not fit into the rest of a batch, later ones that do fit pass it. It is then
-// the first of the next batch, unless others precede it. If H tokens precede it, at most 2·H /
-// budget + 1 batches start before it: what the first of two consecutive batches lacks to be full is
-// less than what the second starts with.
+// Requests take turns (whole_requests.h): of a request's nodes, or of requests that share a turn,
+// one waits in this order, and the next arrives there when that one has been given out. So a
+// request of many long texts has others wait for one of them.
+//
+// A request that does not fit into what is left of a batch is passed by later ones that do; it is
+// then the first of the next batch, unless others stand before it. Where H tokens do, at most
+// 2·H / budget + 1 batches start before it: what the first of two lacks for it to be full is less
+// than the second starts with.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
 #define CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
 

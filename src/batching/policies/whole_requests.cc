@@ -13,6 +13,12 @@ WholeRequestScheduler::Entry& WholeRequestScheduler::EntryOf(Member member) {
   return nodes.others[member.node - 1];
 }
 
+void WholeRequestScheduler::Arrived(Slot slot, const CellGraph& graph) {
+  if (!takes_turns()) return;
+  while (static_cast<Slot>(nodes_.size()) <= slot) nodes_.emplace_back();
+  nodes_[slot].turn = graph.turn();
+}
+
 void WholeRequestScheduler::Ready(std::span<const Member> nodes) {
   for (const Member member : nodes) {
     if (node(member).not_complete > 0) continue;
@@ -23,20 +29,49 @@ void WholeRequestScheduler::Ready(std::span<const Member> nodes) {
              .type = node(member).type,
              .size = node(member).size(),
              .length = of.length,
-             .queued = true};
-    entry.place = {OrderOf(entry), ++ready_};
-    if (of.held()) entry.place.first = std::max(entry.place.first, nodes_[of.earlier].order);
-    uint64_t& order = nodes_[member.slot].order;
-    order = std::max(order, entry.place.first);
-    Queue& queue = queues_[entry.type];
-    if (queue.entries.empty() || entry.place < queue.entries.begin()->first) {
-      if (!queue.entries.empty()) heads_.erase({queue.entries.begin()->first, entry.type});
-      heads_.emplace(entry.place, entry.type);
+             .ready = ++ready_};
+    const uint64_t turn = nodes_[member.slot].turn;
+    // A client whose requests keep their order has them one by one. The first node of a request
+    // that takes turns alone has nobody before it.
+    entry.in_line = takes_turns() && of.client == 0 && (turn != 0 || member.node > 0);
+    if (entry.in_line) {
+      entry.turn = turn != 0 ? turn : ~static_cast<uint64_t>(member.slot);
+      const auto [line, first] = lines_.try_emplace({entry.turn, entry.type});
+      if (!first) {
+        line->second.emplace(entry.ready, &entry);
+        Queue& queue = queues_.at(entry.type);
+        queue.size += entry.size;
+        Changed(entry.type, queue);
+        continue;
+      }
     }
-    entry.at = queue.entries.emplace_hint(queue.entries.end(), entry.place, &entry);
-    queue.size += entry.size;
-    Changed(entry.type, queue);
+    queues_[entry.type].size += entry.size;
+    Enqueue(entry);
   }
+}
+
+void WholeRequestScheduler::Enqueue(Entry& entry) {
+  const Request& of = request(entry.node.slot);
+  Nodes& nodes = nodes_[entry.node.slot];
+  entry.queued = true;
+  entry.place = {OrderOf(entry), entry.ready};
+  if (of.held()) entry.place.first = std::max(entry.place.first, nodes_[of.earlier].order);
+  nodes.order = std::max(nodes.order, entry.place.first);
+  Queue& queue = queues_.at(entry.type);
+  if (queue.entries.empty() || entry.place < queue.entries.begin()->first) {
+    if (!queue.entries.empty()) heads_.erase({queue.entries.begin()->first, entry.type});
+    heads_.emplace(entry.place, entry.type);
+  }
+  entry.at = queue.entries.emplace_hint(queue.entries.end(), entry.place, &entry);
+  Changed(entry.type, queue);
+}
+
+void WholeRequestScheduler::LeaveLine(Entry& entry) {
+  const auto line = lines_.find({entry.turn, entry.type});
+  if (!entry.in_line || line == lines_.end() || line->second.erase(entry.ready) == 0) return;
+  Queue& queue = queues_.at(entry.type);
+  queue.size -= entry.size;
+  Changed(entry.type, queue);
 }
 
 void WholeRequestScheduler::Unqueue(Entry& entry) {
@@ -53,6 +88,17 @@ void WholeRequestScheduler::Unqueue(Entry& entry) {
     }
   }
   Changed(entry.type, queue);
+  follower_ = nullptr;
+  if (!entry.in_line) return;
+  const auto line = lines_.find({entry.turn, entry.type});
+  if (line->second.empty()) {
+    lines_.erase(line);
+    return;
+  }
+  Entry& next = *line->second.begin()->second;
+  line->second.erase(line->second.begin());
+  Enqueue(next);
+  follower_ = &next;
 }
 
 RequestTable::Member WholeRequestScheduler::Take(Entry& entry) {
@@ -74,6 +120,8 @@ void WholeRequestScheduler::Gone(Slot slot) {
     Unqueue(entry);
     EraseIfEmpty(entry.type);
   };
+  LeaveLine(nodes.first);
+  for (Entry& entry : nodes.others) LeaveLine(entry);
   leave(nodes.first);
   for (Entry& entry : nodes.others) leave(entry);
   if (!nodes.others.empty()) nodes.others.clear();

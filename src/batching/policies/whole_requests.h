@@ -2,10 +2,16 @@
 // request is one node. If it has more rows than a batch takes, it is several nodes that grow one
 // after the other.
 //
-// A worker has one task at a time, formed when it asks, so that requests that arrive meanwhile can
-// still join. Nodes of one type wait in one queue, in an order that the policy sets. The type whose
-// queue starts with the earliest node is served first. A derived policy adds the order, and which
-// nodes of a queue form a batch.
+// A worker has one task at a time, bound when it asks, so that who comes meanwhile can still join.
+// Nodes of one type wait in one queue, in an order that the policy sets; the type at whose head the
+// earliest node stands is served first. What a policy adds: the order, and which nodes of a queue
+// make a batch.
+//
+// Where the policy has requests take turns, one node of each turn (CellGraph::turn; a request
+// without one has its own) is in the queue of its type, and the others wait in line behind it. The
+// next one joins the queue when that one has been taken. So a request of many nodes stands in each
+// queue with one of them, and nobody waits behind all of them; where nobody else waits, its batches
+// are as full as they were.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_WHOLE_REQUESTS_H_
 #define CHAIRLIFT_BATCHING_POLICIES_WHOLE_REQUESTS_H_
 
@@ -39,13 +45,16 @@ class WholeRequestScheduler : public RequestTable {
     CellType type = 0;
     int32_t size = 1;
     int32_t length = 0;  // of its request
+    uint64_t ready = 0;  // its number in the order in which nodes became ready
     Place place = {};
     bool queued = false;
-    Entries::iterator at{};  // in its queue, while it waits
+    Entries::iterator at{};  // in its queue, while it is queued
+    bool in_line = false;    // it takes turns; of `turn`
+    uint64_t turn = 0;
   };
   struct Queue {
     Entries entries;
-    int64_t size = 0;  // of all entries
+    int64_t size = 0;  // of all of them, and of those in line behind them
   };
   struct Work {
     CellType type = 0;
@@ -76,7 +85,9 @@ class WholeRequestScheduler : public RequestTable {
   bool held(const Entry& entry) const { return request(entry.node.slot).held(); }
   // Starts its request, which releases the client's next one, placed after it.
   Member Take(Entry& entry);
-  // By worker: its task.
+  // What joined the queue when Take() took the last one, from the line behind it; null: nothing.
+  const Entry* follower() const { return follower_; }
+  // By worker, what it has.
   const absl::flat_hash_map<WorkerId, Work>& busy() const { return busy_; }
   // The first waiting node. At least one node must wait.
   const Entry& first() const { return *queues_.at(heads_.begin()->second).entries.begin()->second; }
@@ -84,6 +95,10 @@ class WholeRequestScheduler : public RequestTable {
   const PolicyOptions options_;
 
  private:
+  // Nodes of one turn and type: one is in its queue, the others wait, by when they became ready.
+  using Line = std::map<uint64_t, Entry*>;
+
+  void Arrived(Slot slot, const CellGraph& graph) final;
   std::optional<Task> NextTask(WorkerId worker) final;
   void Ready(std::span<const Member> nodes) final;
   void Gone(Slot slot) final;
@@ -94,17 +109,25 @@ class WholeRequestScheduler : public RequestTable {
   struct Nodes {
     Entry first;
     std::deque<Entry> others;
-    uint64_t order = 0;  // the highest place in the order that any of its nodes had
+    uint64_t order = 0;  // the last place in the order that any of them had
+    uint64_t turn = 0;   // CellGraph::turn
   };
 
   Entry& EntryOf(Member member);
+  // Puts it at its place.
+  void Enqueue(Entry& entry);
+  // Takes it out. The next in line behind it takes its place.
   void Unqueue(Entry& entry);
+  // One that waits in line waits no longer.
+  void LeaveLine(Entry& entry);
   void EraseIfEmpty(CellType type);
 
   std::deque<Nodes> nodes_;                     // by slot
-  uint64_t ready_ = 0;                          // sequence number of nodes that become ready
-  std::map<CellType, Queue> queues_;            // only non-empty queues
-  std::set<std::pair<Place, CellType>> heads_;  // the first entry of every queue
+  uint64_t ready_ = 0;                          // numbers nodes in the order they become ready
+  std::map<CellType, Queue> queues_;            // none is empty
+  std::set<std::pair<Place, CellType>> heads_;  // of every queue
+  absl::flat_hash_map<std::pair<uint64_t, CellType>, Line> lines_;  // behind a node that is queued
+  const Entry* follower_ = nullptr;
   absl::flat_hash_map<WorkerId, Work> busy_;
 };
 

@@ -19,6 +19,7 @@ class WindowScheduler final : public RequestTable {
  public:
   explicit WindowScheduler(const PolicyOptions& options)
       : RequestTable({.first_reader_first = true}), options_(options) {}
+  bool takes_turns() const override { return true; }
 
  private:
   // Position of a ready node in the queue: its turn, then the order of becoming ready.
