@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <ctime>
 #include <limits>
 #include <random>
 #include <set>
@@ -325,13 +326,13 @@ TEST(StagedTest, WhetherManyMakeALargeBatchLateIsFoundInOnePass) {
   const std::optional<Task> first = s->Next(0, At(0));
   ASSERT_EQ(RequestsOf(first).size(), static_cast<size_t>(kHalf));
   for (int i = 0; i < kHalf; ++i) s->Arrive(id++, Stages(2), 0, At(kT), At(8 * kT));
-  const TimePoint start = Clock::Steady().Now();
+  const std::clock_t start = std::clock();
   s->Complete(first->id, At(kT), {});
-  const Duration took = Clock::Steady().Now() - start;
+  const std::clock_t took = std::clock() - start;
   const std::optional<Task> second = s->Next(0, At(kT));
   ASSERT_EQ(RequestsOf(second).size(), static_cast<size_t>(kHalf));
   EXPECT_EQ(second->type, 0) << "they catch up";
-  EXPECT_LT(took, std::chrono::seconds(1));
+  EXPECT_LT(took, CLOCKS_PER_SEC);
 }
 
 // Requests that may leave after stage 0, and skip stages: their graphs begin with that stage alone.

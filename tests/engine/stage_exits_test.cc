@@ -437,7 +437,7 @@ TEST(StageExitsTest, APolicyThatLetsALoneRequestWaitIsAskedAgain) {
         promise.set_value(std::move(answer));
       });
       auto answer = promise.get_future();
-      const bool came = answer.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+      const bool came = answer.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
       if (!came) engine->reset();  // which answers what waits
       ASSERT_TRUE(came) << "request " << i << " waits for ever";
       ASSERT_TRUE(answer.get().ok());

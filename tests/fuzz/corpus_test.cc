@@ -1,7 +1,7 @@
 // Replays the fuzzer's kept corpus in every build.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,9 +19,9 @@ TEST(ImportCorpusTest, EveryFileEndsInAModelOrAnErrorSoon) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(file)),
                             std::istreambuf_iterator<char>());
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();
     const Status status = fuzz::ImportCase(std::as_bytes(std::span(bytes.data(), bytes.size())));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << entry.path();
+    EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC) << entry.path();
     if (!status.ok()) {
       EXPECT_FALSE(status.message().empty()) << entry.path();
     }

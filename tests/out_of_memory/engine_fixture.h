@@ -56,7 +56,7 @@ class Answers {
   // False where some answer does not come.
   bool Wait() {
     std::unique_lock<std::mutex> lock(mutex_);
-    return all_.wait_for(lock, std::chrono::seconds(20),
+    return all_.wait_for(lock, std::chrono::seconds(60),
                          [&] { return calls_ >= static_cast<int>(slots_.size()); });
   }
   size_t size() const { return slots_.size(); }

@@ -110,13 +110,19 @@ def test_the_package_keeps_no_references(doubling_file):
 def test_ctrl_c_ends_a_call(tmp_path, call):
     (tmp_path / "never.py").write_text("import time\ndef predict(x):\n    time.sleep(1000)\n")
     done = run(f"""
-        import os, signal, sys, threading
+        import os, signal, sys, threading, time
         import numpy as np
         import chairlift
         model = chairlift.load(sys.argv[1] + ":predict", max_batch_size=1)
         x = np.ones((1, 2), np.float32)
-        running = [model.submit(x), model.submit(x)]  # the call waits in the queue
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        running = [model.submit(x), model.submit(x)]
+        while model.stats()["running"] < 2:
+            time.sleep(0.001)
+        def interrupt():
+            while not model.stats()["waiting"]:  # the call waits in the queue
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
         try:
             {call}
         except KeyboardInterrupt:
@@ -137,7 +143,11 @@ def test_ctrl_c_ends_a_call_that_nothing_else_runs_beside(tmp_path, layer):
         model = chairlift.load(sys.argv[1])
         rows = np.zeros([5 if dim is None else dim for dim in model.inputs[0].shape], np.float32)
         model(rows)  # from now on it is known how long it takes
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        def interrupt():
+            while not model.stats()["running"]:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
         try:
             model(rows)
         except KeyboardInterrupt:

@@ -37,7 +37,7 @@ class HttpClient {
     fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
     const int on = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    const timeval limit{20, 0};  // a hang fails the test instead of hanging it
+    const timeval limit{60, 0};  // a hang fails the test instead of hanging it
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     sockaddr_in address{};
     address.sin_family = AF_INET;

@@ -322,9 +322,12 @@ TEST_F(LimitsTest, IdleConnectionsAreClosed) {
   Serve(FakeEngine::Answer::kOnOwnThread, limits);
   HttpClient silent(server_->http_port());
   EXPECT_TRUE(silent.AtEnd());
-  HttpClient client(server_->http_port());
-  EXPECT_EQ(client.Ask(Get("/v2")).status, 200);
-  EXPECT_TRUE(client.AtEnd());
+  // A connection on which this thread sends too late has been closed: then another.
+  std::unique_ptr<HttpClient> client;
+  do {
+    client = std::make_unique<HttpClient>(server_->http_port());
+  } while (client->Ask(Get("/v2")).status != 200);
+  EXPECT_TRUE(client->AtEnd());
 }
 
 TEST_F(LimitsTest, ClientsThatDoNotReadAreClosed) {

@@ -64,7 +64,7 @@ class PacedEngine final : public FakeEngine {
   // Answers the request of one connection that is held back, on this thread; waits for it.
   void ReleaseLate() {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(20), [this] { return !late_.empty(); })) {
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [this] { return !late_.empty(); })) {
       ADD_FAILURE() << "the request never reached the engine";
       return;
     }

@@ -224,7 +224,7 @@ TEST_F(EndlessTest, ItWaitsUntilWhatItMadeIsRead) {
 
 // One that is not read ends after some time; the other goes on.
 TEST_F(EndlessTest, WhoDoesNotReadHoldsUpOthersOfItsBatchNotForLong) {
-  ASSERT_TRUE(LoadEndless("max_batch_size: 4\nqueue_delay_us: 200000\n").ok());
+  ASSERT_TRUE(LoadEndless("max_batch_size: 2\nqueue_delay_us: 50000000\n").ok());
   Stream slow = Begin(-1, 100'000);
   Stream other = Begin(-1);
   ASSERT_TRUE(Soon([&] { return *other.steps > 200; }));
