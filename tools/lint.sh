@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The prose of the pages below, clang-format and layers on every source, clang-tidy on those named, on all, or on what
 # changed: against the merge base with main or, on main, against the last commit but one; the 16 with most changed
-# lines, for 5 minutes at most.
+# lines, for 150 s at most.
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ python3 tools/check_layers.py
 
 limit=0  # seconds; 0: none
 if [ "${1:-}" = --changed ]; then
-  limit=300
+  limit=150
   base=$(git merge-base HEAD main 2>/dev/null || git merge-base HEAD origin/main 2>/dev/null || true)
   [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse --quiet --verify HEAD~1 || true)
   if [ -z "$base" ]; then

@@ -13,7 +13,8 @@ step "format, layers and clang-tidy on changed files"
 tools/lint.sh --changed
 
 step "release build"
-cmake --preset release -Wno-dev --log-level=WARNING
+# One architecture of GPUs is enough to compile for: newer ones take its code, too.
+cmake --preset release -DCMAKE_CUDA_ARCHITECTURES=80 -Wno-dev --log-level=WARNING
 cmake --build --preset release -- --quiet
 step "release tests"
 ctest --preset release -j "$(nproc)" --timeout 300
@@ -54,6 +55,6 @@ ctest --preset asan -j "$(nproc)" --timeout 1200
 step "ThreadSanitizer"
 cmake --preset tsan -Wno-dev --log-level=WARNING
 cmake --build --preset tsan --target device_test engine_test server_test -- --quiet
-ctest --preset tsan -j "$(nproc)" --timeout 1200 -R '^(device|engine|server)$'
+ctest --preset tsan -j "$(nproc)" --timeout 1200 -R '^(device|engine|engine_2|server)$'
 
 step "done"
