@@ -28,7 +28,10 @@ constexpr ConvInputs kQLinearConv{0, 3, 2, 5, 1, 4, 6, 7, 8};
 
 // Output positions computed together.
 constexpr int64_t kPositions = 256;
-// Below this many multiply-adds, a team is not worth its fork and join.
+// Rows of a group of one channel up to which each is summed up in place: patches would be gathered
+// for too few products.
+constexpr int64_t kRowsInPlace = 8;
+// Multiply-adds below which a team is not worth its fork and join.
 constexpr double kSplitWork = 1e6;
 
 // An input of known shape must have one entry or, if `channels` > 0, one per channel.
@@ -97,8 +100,24 @@ Status InferConv(InferContext& context, const ConvInputs& at, DType output) {
   return SetOutput(context, 0, output, std::move(shape));
 }
 
-// The patches under windows as widened panels (integer_product.h): one column per position, with k
-// over channels and, within them, over taps.
+// sums[i] += w · (x[i·stride] − zero), modulo 2³².
+template <typename Byte>
+void AddProducts(const Byte* x, int64_t stride, int32_t zero, int16_t w, int64_t count,
+                 int32_t* sums) {
+  const auto shift = static_cast<int16_t>(zero);
+  const auto add = [&](int64_t i, Byte value) {
+    const int32_t product = static_cast<int16_t>(value - shift) * w;
+    sums[i] = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) + static_cast<uint32_t>(product));
+  };
+  if (stride == 1) {
+    for (int64_t i = 0; i < count; ++i) add(i, x[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) add(i, x[i * stride]);
+  }
+}
+
+// The patches under windows as widened panels (integer_product.h): a column a position, k going
+// over channels and in them over taps.
 struct Patches {
   Window window;
   std::vector<int64_t> in, out, pads;
@@ -135,8 +154,52 @@ struct Patches {
     }
   }
 
+  // Without patches, where a group has one channel, which begins at x: sums[i] of the window at
+  // position first + i, whose taps count as `w` says.
+  template <typename Byte>
+  void Sum(const Byte* x, int32_t zero, const int16_t* w, int64_t first, int64_t count,
+           int32_t* sums) const {
+    std::fill_n(sums, count, 0);
+    if (in_size == 0) return;
+    const int axis = window.rank() - 1;
+    const int64_t stride = window.strides[axis];
+    // Line by line along the last axis.
+    for (int64_t done = 0; done < count;) {
+      const int64_t line = (first + done) / out[axis], begin = (first + done) % out[axis];
+      const int64_t end = std::min(begin + count - done, out[axis]);
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        const int64_t from = LineUnder(line, tap / window.kernel[axis]);
+        if (from < 0) continue;
+        // Window i reads at i · stride + shift.
+        const int64_t shift = tap % window.kernel[axis] * window.dilations[axis] - pads[axis];
+        const int64_t past = in[axis] - shift;
+        const int64_t low = std::max(begin, shift < 0 ? (stride - 1 - shift) / stride : 0);
+        const int64_t high = std::min(end, past <= 0 ? 0 : (past - 1) / stride + 1);
+        if (low >= high) continue;
+        AddProducts(x + from + low * stride + shift, stride, zero, w[tap], high - low,
+                    sums + done + low - begin);
+      }
+      done += end - begin;
+    }
+  }
+
  private:
-  // By axis: where the windows of a panel's positions begin, possibly outside the input.
+  // The line of the input, by its first element, that a tap of the outer axes of the windows of a
+  // line of the output reads; −1: it is outside.
+  int64_t LineUnder(int64_t line, int64_t tap) const {
+    int64_t from = 0, size = in[window.rank() - 1];
+    for (int i = window.rank() - 1; i-- > 0;) {
+      const int64_t index = line % out[i] * window.strides[i] - pads[i] +
+                            tap % window.kernel[i] * window.dilations[i];
+      if (index < 0 || index >= in[i]) return -1;
+      from += index * size;
+      size *= in[i];
+      line /= out[i];
+      tap /= window.kernel[i];
+    }
+    return from;
+  }
+  // By axis: where the windows of a panel's positions begin, which may be outside the input.
   using Starts = absl::InlinedVector<std::array<int64_t, kIntegerPanel>, 3>;
 
   Starts StartsOf(int64_t first, int64_t count) const {
@@ -190,6 +253,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
   patches.in_size = x.NumElements(2, x.rank());
   patches.out_size = y.NumElements(2, y.rank());
   const int64_t k = patches.k();
+  const bool in_place = patches.channels == 1 && rows <= kRowsInPlace;
   const bool x_signed = context.inputs[at.x].dtype == DType::kInt8;
   const bool w_signed = context.inputs[at.w].dtype == DType::kInt8;
   const bool y_signed = context.outputs[0].dtype == DType::kInt8;
@@ -201,7 +265,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
 
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   const int64_t positions = std::min(kPositions, patches.out_size);
-  const int64_t wide_patch_bytes = aligned(WidePanelsSize(positions, k) * 2);
+  const int64_t wide_patch_bytes = in_place ? 0 : aligned(WidePanelsSize(positions, k) * 2);
   const int64_t sums_bytes = aligned(rows * positions * 4);
   const int64_t worker_bytes = wide_patch_bytes + sums_bytes;
   const int64_t w_bytes = aligned(w[0] * WideRowStride(k) * 2);
@@ -235,14 +299,23 @@ StatusOr<std::unique_ptr<Kernel>> CompileConv(const CompileContext& context, con
           const int64_t first = task % chunks * kPositions;
           const int64_t count = std::min(kPositions, patches.out_size - first);
           const uint8_t* from = x_data + image * patches.channels * patches.in_size;
+          const int16_t* own_w = wide_w + first_row * WideRowStride(k);
+          const auto sum = [&](const auto* bytes) {
+            if (in_place) {
+              for (int64_t r = 0; r < rows; ++r) {
+                patches.Sum(bytes, x_zero[0], own_w + r * WideRowStride(k), first, count,
+                            sums + r * count);
+              }
+              return;
+            }
+            patches.Gather(bytes, x_zero[0], first, first + count, wide);
+            IntegerProduct(own_w, wide, rows, count, k, 0, IntegerPanels(count), sums, count);
+          };
           if (x_signed) {
-            patches.Gather(reinterpret_cast<const int8_t*>(from), x_zero[0], first, first + count,
-                           wide);
+            sum(reinterpret_cast<const int8_t*>(from));
           } else {
-            patches.Gather(from, x_zero[0], first, first + count, wide);
+            sum(from);
           }
-          IntegerProduct(wide_w + first_row * WideRowStride(k), wide, rows, count, k, 0,
-                         IntegerPanels(count), sums, count);
           for (int64_t r = 0; r < rows; ++r) {
             int32_t* row = sums + r * count;
             const int64_t channel = first_row + r;
