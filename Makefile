@@ -67,7 +67,7 @@ models: $(VENV)/.installed build  ## the example models: pretrained ones, and on
 free-ports:
 	@for port in HTTP_PORT=$(HTTP_PORT) METRICS_PORT=$(METRICS_PORT); do \
 	  if (exec 3<>/dev/tcp/127.0.0.1/$${port#*=}) 2>/dev/null; then \
-	    echo "something listens on port $${port#*=}; another: make run $${port%=*}=$$(($${port#*=} + 10))" >&2; exit 1; fi; done
+	    echo "something listens on port $${port#*=}; use others: make run HTTP_PORT=$$(($(HTTP_PORT) + 10)) METRICS_PORT=$$(($(METRICS_PORT) + 10))" >&2; exit 1; fi; done
 
 run: free-ports models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000 METRICS_PORT=8002
 	@tools/serve_examples.sh $(HTTP_PORT) $(METRICS_PORT)
