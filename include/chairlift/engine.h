@@ -394,7 +394,7 @@ struct ModelStatistics {
   uint64_t execution_count = 0;
   int64_t last_inference_ms = 0;  // since the epoch
   Count success, fail, queue, compute_input, compute_infer, compute_output;
-  // Of the response cache. A hit counts as a success but not as an inference. A hit's time is that
+  // For the response cache. A hit counts as a success but not as an inference. A hit's time is that
   // of the whole request, a miss's only that of the lookup.
   Count cache_hit, cache_miss;
   std::map<std::string, uint64_t> failures;  // by reason: "timeout", "queue_full", ...

@@ -11,8 +11,8 @@ struct BatchSizes {
   int min = 1;
   // More rows than this hardly improve throughput and only take longer.
   int max = 1;
-  // More rows than this do not improve throughput at all. A task may have up to this many if so
-  // many wait that each would wait as long anyway.
+  // More rows than this do not improve throughput at all. A task may have up to this many if
+  // that many wait and each would wait as long anyway.
   int most = 1;
   friend bool operator==(const BatchSizes&, const BatchSizes&) = default;
 };

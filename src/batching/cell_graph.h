@@ -88,7 +88,7 @@ class CellGraph {
   int32_t length() const { return length_; }
 
   void set_turn(uint64_t turn) { turn_ = turn; }
-  // Where a policy has requests take turns, requests with the same number share one turn. 0: the
+  // If a policy has requests take turns, requests with the same number share one turn. 0: the
   // request has its own turn.
   uint64_t turn() const { return turn_; }
 

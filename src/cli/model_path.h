@@ -39,9 +39,9 @@ bool IsRepository(const std::string& path);
 // InvalidArgument if the folder is one model's.
 Status CheckRepository(const std::string& path);
 
-// Of several versions, the latest. NotFound or InvalidArgument says what was found instead, and
-// what to give. Pipelines are found only with `in_repository`, because their steps are other models
-// of the repository.
+// Selects the latest of several versions. NotFound or InvalidArgument says what was found instead,
+// and what to give. Pipelines are found only with `in_repository`, because their steps are other
+// models of the repository.
 StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository = false);
 
 // Applies a setting of a model.yaml, as YAML, given by the user; it overrides the model's file.

@@ -167,7 +167,7 @@ std::filesystem::path CostTablePath(const CostTable::Key& key) {
   } else if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
     base = std::filesystem::path(home) / ".cache";
   } else {
-    // The folder is shared with other users, who can create a folder of any name first.
+    // The folder is shared with other users; any of them can create a folder of that name first.
     return TableIn(
         std::filesystem::temp_directory_path() / fmt::format("chairlift-{}", ::geteuid()), key);
   }

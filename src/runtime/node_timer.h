@@ -23,7 +23,7 @@ struct PlannedNode {
 
   std::string Shapes() const;  // "[1,3,224,224], [64,3,7,7] -> [1,64,112,112]"
   double Flops() const;        // of products and convolutions; 0 for other operators
-  // Of operands, each read or written once. For tables, only the rows that are looked up.
+  // Bytes of operands, each read or written once. For tables, only the rows that are looked up.
   double Bytes() const;
 };
 

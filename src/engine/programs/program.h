@@ -63,8 +63,8 @@ struct GrownNode {
   bool left_over = false;
 };
 
-// A request as unfolded by its program. The results of the first functions are constant. Of the
-// others, only those that say so may be called while tasks of the request run.
+// A request as unfolded by its program. The results of the first functions are constant. The
+// others may be called while tasks of the request run only if they say so.
 class RequestGraph {
  public:
   explicit RequestGraph(ValidatedRequest request) : request_(std::move(request)) {}
@@ -126,7 +126,7 @@ struct TaskNode {
 // One task: nodes with the same cell and key.
 struct TaskRun {
   int cell = 0;
-  int32_t padding_rows = 0;   // that nobody asked for
+  int32_t padding_rows = 0;
   bool padded_steps = false;  // each step has as many rows as the first (Task)
   // In the order of their rows, by descending steps; empty if there is only padding.
   std::span<TaskNode> nodes;

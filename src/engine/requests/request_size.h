@@ -12,7 +12,7 @@ namespace chairlift {
 // Bytes that can be read or hashed within a millisecond with room to spare, at up to 1 ns each.
 inline constexpr int64_t kQuickBytes = 256 << 10;
 
-// Of its inputs.
+// The bytes of its inputs.
 int64_t InputBytes(const InferRequest& request);
 
 // Memory of a tensor. Strings take more than their characters.

@@ -35,8 +35,8 @@ class ResponseCache {
 
   // A copy of the answer, owned by the caller.
   std::optional<std::vector<NamedTensor>> Find(const Key& key);
-  // Stores copies of both, unless they are larger than the whole cache. Of two keys with the same
-  // digest the later is kept.
+  // Stores copies of both, unless they are larger than the whole cache. If two keys have the
+  // same digest, the later one is kept.
   void Insert(const Key& key, const std::vector<NamedTensor>& outputs);
 
   int64_t bytes() const;

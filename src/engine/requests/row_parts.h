@@ -44,7 +44,8 @@ class RowParts {
 
   struct Limits {
     size_t own = 0;  // bytes of this answer
-    // Of all answers in parts, held by each until its RowParts is destroyed. Null: unlimited.
+    // The budget of all answers in parts, held by each until its RowParts is destroyed. Null:
+    // unlimited.
     std::shared_ptr<ByteBudget> all;
   };
   // Adds a part's answer. kInternal if the outputs do not fit its rows, kOutOfRange if the whole

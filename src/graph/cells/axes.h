@@ -2,7 +2,7 @@
 //
 // The proof that rows are independent (graph/batch_axis) is made for the batch, whose rows are
 // lanes. Then it is made for each sequence, whose rows are time steps, with special rules for
-// recurrent layers. Where both hold, an entry of a value depends on one token alone.
+// recurrent layers. If both hold, an entry of a value depends on one token alone.
 #ifndef CHAIRLIFT_GRAPH_CELLS_AXES_H_
 #define CHAIRLIFT_GRAPH_CELLS_AXES_H_
 

@@ -71,7 +71,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const Convolution& convolution,
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
 // Depthwise, on blocked channels, for cases in which oneDNN has no such kernel (long filters, wide
-// padding). Where it has one, that is up to 1.9 times as fast.
+// padding). If it has one, that is up to 1.9 times as fast.
 StatusOr<std::unique_ptr<Kernel>> CompileDepthwise(const Convolution& convolution,
                                                    const CompileContext& context);
 // OK if it is supported, else the reason why not.

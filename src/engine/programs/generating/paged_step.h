@@ -43,10 +43,10 @@ class PagedStep {
   int64_t max_length() const { return max_length_; }
   int64_t max_source() const { return max_source_; }
   int64_t vocabulary() const { return vocabulary_; }
-  // Of keys and values.
+  // The bytes of keys and values per token.
   int64_t token_bytes() const { return token_bytes_; }
 
-  // Of the executable's inputs.
+  // The shapes of the executable's inputs.
   std::vector<Shape> InputShapes(int64_t tokens, int64_t sequences) const;
 
   // Logits of the last token of each sequence, [at least sequences, vocabulary]; the keys and

@@ -17,7 +17,7 @@
 namespace chairlift {
 namespace {
 
-// Of all stages, if the computing one has that many workers.
+// The number over all stages, if the computing one has that many workers.
 int ProcessesOf(const FunctionConfig& config, int workers) {
   return workers + static_cast<int>(config.hooks_apart.size()) * config.hook_workers;
 }

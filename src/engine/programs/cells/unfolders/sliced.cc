@@ -478,7 +478,7 @@ class SlicedUnfolder final : public Unfolder {
   size_t next_ = 0;                    // the first cell without nodes
   NodeId watched_ = 0;    // the first lane's node of cell next_ − 1, if it is watched
   int64_t watching_ = 0;  // the number of those that have not run
-  // Of one node; kept for reuse.
+  // For one node; kept for reuse.
   std::vector<RowSource> sources_;
   std::vector<NodeId> after_;
   std::vector<Shape> shapes_;
