@@ -69,6 +69,8 @@ free-ports:
 	  if (exec 3<>/dev/tcp/127.0.0.1/$${port#*=}) 2>/dev/null; then \
 	    echo "something listens on port $${port#*=}; use others: make run HTTP_PORT=$$(($(HTTP_PORT) + 10)) METRICS_PORT=$$(($(METRICS_PORT) + 10))" >&2; exit 1; fi; done
 
+# A compiler cache that is empty, as it is on most first runs, takes a tenth of the time of each compilation.
+run: export CCACHE_DISABLE ?= 1
 run: free-ports models  ## install what is missing, build, and serve the example models; HTTP_PORT=8000 METRICS_PORT=8002
 	@tools/serve_examples.sh $(HTTP_PORT) $(METRICS_PORT)
 
