@@ -464,7 +464,7 @@ TEST_F(StepsTest, WhereOthersWaitForAPlaceFewStayEmpty) {
   EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(4, 4, 1));  // 5 µs a row, each time
 }
 
-// Whoever comes meanwhile would find no place.
+// A request that arrives meanwhile would find no place.
 TEST_F(StepsTest, WhereAnotherBatchWaitsATaskMayLastFiveSlices) {
   for (const BatchRequestId waiting : {1, 2}) {
     auto s = Policy(2, microseconds(10));
@@ -502,7 +502,7 @@ TEST_F(StepsTest, ATaskIsDeepBeforeItIsWide) {
   const auto arrive = [&](BatchRequestId first, std::vector<int> lengths) {
     for (const int length : lengths) s->Arrive(first++, Chain(length), 0, At(0), {});
   };
-  arrive(1, {20, 20, 20});  // nobody else's: a slice of steps of two rows
+  arrive(1, {20, 20, 20});  // no other request's: a slice of steps of two rows
   auto task = s->Next(0, At(0));
   EXPECT_THAT(RequestsOf(task), ElementsAre(1, 2));
   EXPECT_THAT(StepsOf(task), ElementsAre(2, 2));

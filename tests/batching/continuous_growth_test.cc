@@ -171,7 +171,7 @@ TEST(ContinuousGrowthTest, RandomSchedules) {
         running = scheduler->Next(0, now);
         ASSERT_EQ(running.has_value(), !known.empty());
         if (!running) continue;
-        // Who held anything before.
+        // Requests that held anything before.
         std::set<BatchRequestId> holders;
         for (const auto& [id, of] : known) {
           if (of.state_rows > 0 && of.computed > 0) holders.insert(id);

@@ -84,7 +84,7 @@ TEST(ContinuousTest, StepsRideTogetherAndAsMuchOfPromptsAsCostsAllow) {
   std::map<BatchRequestId, Progress> requests = {{1, {6}}, {2, {12}}, {3, {9}}};
   scheduler->Arrive(1, Prompt(6), 0, At(0), {});
   auto task = scheduler->Next(0, At(0));
-  EXPECT_EQ(PartsOf(task), (Parts{{1, 0, 6}}));  // nobody steps: all that fits
+  EXPECT_EQ(PartsOf(task), (Parts{{1, 0, 6}}));  // no sequence steps: all that fits
   EXPECT_TRUE(task->by_team);
   EXPECT_EQ(task->rows, 6);
   EXPECT_EQ(task->sequences, 1);
@@ -97,7 +97,7 @@ TEST(ContinuousTest, StepsRideTogetherAndAsMuchOfPromptsAsCostsAllow) {
   EXPECT_EQ(task->rows, 6);
   EXPECT_EQ(task->sequences, 2);
   Complete(*scheduler, *task, At(6), requests);
-  // Where two prompts wait up to 230, 125 + 10 n with a third sequence.
+  // With two waiting prompts: up to 230; 125 + 10 n with a third sequence.
   scheduler->Arrive(3, Prompt(9), 0, At(6), {});
   task = scheduler->Next(1, At(6));
   EXPECT_EQ(PartsOf(task), (Parts{{1, 2}, {2, 1, 7}, {3, 0, 3}}));

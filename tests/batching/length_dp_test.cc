@@ -49,7 +49,7 @@ class LengthDpTest : public ::testing::Test {
   void Arrive(BatchRequestId id, int32_t length, int64_t at_us = 0, ClientId client = 0) {
     scheduler_->Arrive(id, Sequences(length), client, At(at_us), {});
   }
-  // Of the next task of a worker, which runs from then on.
+  // The worker's next task, which runs from then on.
   std::vector<BatchRequestId> Next(int64_t at_us = 0, WorkerId worker = 0) {
     task_ = scheduler_->Next(worker, At(at_us));
     if (task_) running_[worker] = task_->id;
@@ -204,7 +204,7 @@ TEST_F(LengthDpTest, NaiveTakesAllThatWaitsPaddedToTheLongest) {
   EXPECT_EQ(task_->length, 2);
 }
 
-// Five requests at once on one worker; places computed for nobody are padding.
+// Five requests at once on one worker; places without a request are padding.
 TEST_F(LengthDpTest, TheSimulatorCountsPlacesThatArePadding) {
   const DocumentCosts costs;
   Workload workload;

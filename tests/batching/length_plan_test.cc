@@ -161,7 +161,7 @@ double BestPartition(const std::vector<LengthItem>& items, size_t i, const Costs
   return best;
 }
 
-// Where longer costs more, neighbours in length are all that need to be tried.
+// If longer costs more, only neighbours in length need to be tried.
 TEST(LengthPlanTest, IsTheBestOfAllPartitionsWhereLongerCostsMore) {
   std::mt19937 random(2);
   const auto pick = [&](int low, int high) {

@@ -1,5 +1,5 @@
 // Long random schedules of cell graphs on workers that run ahead, in virtual time, against what
-// every policy promises: each node once, after what it reads; nobody forgotten; nothing empty.
+// every policy promises: each node once, after what it reads; no request forgotten; no task empty.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -34,7 +34,7 @@ struct KnownNode {
   int32_t follows = -1;
   int32_t follower = -1;
   TaskId task = 0;
-  WorkerId worker = -1;  // of the task it was given out in
+  WorkerId worker = -1;  // of the task that it was started in
   bool ended = false;
 };
 
@@ -49,7 +49,7 @@ struct Known {
   int in_flight = 0;
   bool started = false;
   bool leaving = false;  // cancelled
-  // Tasks given since a node of it could be given out: nothing it reads is missing or in flight.
+  // Tasks started since a node of it could be: nothing it reads is missing or in flight.
   int64_t free_since = -1;
   int64_t may_wait_for = 0;  // turns of others of its type, from then on
 };
@@ -413,7 +413,7 @@ class Schedule {
     }
   }
 
-  // Of all requests, not given out, or to grow.
+  // Nodes of all requests that are not started, or are to grow.
   int64_t NodesToCome() const {
     constexpr int kMostOfOneGrowth = 2 * 5;
     int64_t nodes = 0;

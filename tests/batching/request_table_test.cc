@@ -1,5 +1,5 @@
-// The request table in long random schedules against a model of it that works everything out anew
-// after each event: what is ready, who is held, waits, leaves, expires.
+// The request table in long random schedules against a model of it that computes everything again
+// after each event: which nodes are ready, and which requests are held, wait, leave or expire.
 #include "batching/request_table.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ bool Chance(std::mt19937& random, double p) {
 // A ready node, as a policy knows it: where what it reads from is in flight; kNoWorker: nowhere.
 using ReadyNodes = std::map<std::pair<BatchRequestId, int32_t>, WorkerId>;
 
-// Gives out whatever is ready in no particular order.
+// Starts whatever is ready in no particular order.
 class AnyOrder : public RequestTable {
  public:
   AnyOrder(bool stops, bool deadline_until_end, unsigned seed)
@@ -89,7 +89,7 @@ class AnyOrder : public RequestTable {
     EXPECT_FALSE(request(slot).held());
     EXPECT_TRUE(released.insert(request(slot).id).second);
   }
-  // Where requests run to their end, with their last node.
+  // If requests run to their end, with their last node.
   void CollectLeft(const Running& task, std::vector<BatchRequestId>& left) override {
     if (stops_) return RequestTable::CollectLeft(task, left);
     for (const Member member : task.members) {
@@ -255,7 +255,7 @@ class Schedule {
       const bool gone = found == requests_.end() || (stops_ && found->second.leaving);
       if (!gone && !table_.ready.contains(key)) given.push_back(key);
     }
-    // Of a request that is leaving, nodes are in the task, but not named.
+    // Nodes of a request that is leaving are in the task, but not named.
     std::vector<NodeRef> named;
     int32_t rows = 0;
     int32_t padding = 0;
@@ -361,7 +361,7 @@ class Schedule {
     for (const BatchRequestId id : held_before) {
       if (requests_.contains(id) && !held.contains(id)) released.insert(id);
     }
-    // Who expires in the same event may have been released before.
+    // A request that expires in the same event may have been released before.
     EXPECT_TRUE(std::includes(table_.released.begin(), table_.released.end(), released.begin(),
                               released.end()));
     released_ += static_cast<int>(released.size());

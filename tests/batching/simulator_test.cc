@@ -251,8 +251,8 @@ TEST(SimulatorTest, WhoMayGrowStartsWithWhatItsPromptTakes) {
   EXPECT_LT(2 * ends[1], ends[0]);
 }
 
-// What `continuous` is for: with pieces nobody's next token waits much longer while long prompts
-// enter.
+// What `continuous` is for: with pieces, no sequence's next token waits much longer while long
+// prompts enter.
 TEST(SimulatorTest, TokensWaitForPiecesOfPromptsAsCostsAllow) {
   LengthCosts costs;
   ASSERT_TRUE(costs

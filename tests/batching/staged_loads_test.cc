@@ -24,7 +24,7 @@ constexpr std::array kRows = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 struct Model {
   std::string name;
-  std::vector<std::function<double(int)>> stages;  // ms of so many rows
+  std::vector<std::function<double(int)>> stages;  // ms of that many rows
 };
 
 const std::function<double(int)> kGains = [](int rows) { return 7 + 0.3 * rows; };
@@ -64,7 +64,7 @@ class StagedLoadsTest : public ::testing::TestWithParam<Model> {
   static Duration FromMs(double ms) {
     return std::chrono::duration_cast<Duration>(Milliseconds(ms));
   }
-  // Of requests at `rate` a second; 0: of 128 clients.
+  // Requests at `rate` a second; 0: of 128 clients.
   SimulationResult Run(const std::string& name, int workers, double rate) const {
     const bool staged = name == "staged";
     const LengthCosts& costs = staged ? costs_ : whole_;

@@ -94,7 +94,7 @@ TEST(BatchTableTest, PiecesOfABatchGoOnApartAndMeetWhereTheyAreTo) {
   }
   EXPECT_EQ(table.Front(2), nullptr) << "it waits for the others";
   ASSERT_TRUE(table.MayStretch(id));
-  table.Stretch(id, 1);  // newcomers meet them there, too
+  table.Stretch(id, 1);  // new requests meet them there, too
   while (table.Front(0) != nullptr) table.Forward(0, RunNext(table, 0));
   EXPECT_EQ(*table.Front(1), (BatchPart{id, 1, 2}));
   table.Forward(1, RunNext(table, 1));

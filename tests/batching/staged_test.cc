@@ -31,8 +31,8 @@ CellGraph Stages(int32_t stages, int32_t length = 0, int32_t rows = 1, CellType 
   return graph;
 }
 
-// 1 T whatever the rows in stage `flat` and those before it, T/4 a row in those after it; where
-// there is a length, that many quarters of T instead.
+// 1 T whatever the rows in stage `flat` and those before it, T/4 a row in those after it; if there
+// is a length, that many quarters of T instead.
 class Costs : public CostModel {
  public:
   explicit Costs(CellType flat) : flat_(flat) {}
@@ -131,7 +131,7 @@ TEST(StagedTest, ABatchThatHasRunForLongIsNotStretched) {
   EXPECT_THAT(RequestsOf(s->Next(1, At(kT))), ::testing::ElementsAre(2));
 }
 
-// Of each stage, in units of T: so much for the batch, and so much for each row.
+// The costs of each stage, in units of T: for the batch, and for each row.
 class AffineCosts : public CostModel {
  public:
   AffineCosts(double batch, double row) : batch_(batch), row_(row) {}
@@ -232,11 +232,11 @@ TEST(StagedTest, NewcomersJoinWhereTheSumOfLatenciesIsLess) {
     return s->Next(0, At(now))->type;
   };
   const AffineCosts flat(1, 0.01), in_proportion(0, 1);
-  // The first one would wait for T, and one newcomer be earlier by T.
+  // The first one would wait for T, and one new request be earlier by T.
   EXPECT_EQ(first_to_run(flat, 1), 1u);
   EXPECT_EQ(first_to_run(flat, 2), 0u);
   EXPECT_EQ(first_to_run(in_proportion, 2), 1u);
-  // A busy machine saves the T of work, for those who come later.
+  // A busy machine saves the T of work, for later requests.
   EXPECT_EQ(first_to_run(flat, 1, /*before=*/3), 0u);
 }
 
@@ -309,7 +309,7 @@ TEST(StagedTest, ABatchIsNotStretchedWhereAnEarlierQueryWouldBeLate) {
   EXPECT_FALSE(joined(microseconds(3 * kT - 1), {}));
   EXPECT_TRUE(joined({}, At(3 * kT)));
   EXPECT_FALSE(joined({}, At(3 * kT - 1)));
-  // What is late anyway holds nobody up.
+  // A request that is late anyway delays no other.
   EXPECT_TRUE(joined(microseconds(2 * kT - 1), {}));
 }
 
@@ -522,7 +522,8 @@ struct StagedSetup {
 
 class RandomStagedTest : public ::testing::TestWithParam<StagedSetup> {};
 
-// Each node of each request once and in order; clients' requests start in order; nobody is lost.
+// Each node of each request once and in order; clients' requests start in order; no request is
+// lost.
 TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
   static const Costs kCosts(1);
   StagedSetup setup = GetParam();
@@ -670,7 +671,7 @@ TEST_P(RandomStagedTest, NoRowIsLostDoubledOrComputedTwice) {
       merged += task->nodes.size() > 1 ? 1 : 0;
       running[w] = {now + microseconds(pick(1, 2 * kT)), *task};
     }
-    // Somebody always works while anybody may.
+    // Some worker always works while there is work.
     if (setup.options.queue_delay == Duration(0) && !setup.staged.by_length &&
         !setup.random_policy && !known.empty()) {
       ASSERT_TRUE(std::any_of(running.begin(), running.end(), [](const auto& t) { return t; }));

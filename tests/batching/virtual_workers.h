@@ -113,7 +113,7 @@ class VirtualWorkers {
 
   std::map<BatchRequestId, TimePoint> left;     // when each request left
   std::map<BatchRequestId, TimePoint> started;  // when the task with its first node began
-  std::vector<Task> tasks;                      // in the order given out
+  std::vector<Task> tasks;                      // in the order started
 
  private:
   struct Running {

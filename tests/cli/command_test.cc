@@ -523,7 +523,7 @@ TEST_F(CommandTest, SimulateComparesPoliciesOnTheSameArrivals) {
   const json rows = Json("simulated.json")["rows"];
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_NEAR(rows[0]["throughput"].get<double>(), 100, 15);
-  // One alone takes ten steps of 100 µs; nobody waits for another's end.
+  // One alone takes ten steps of 100 µs; no request waits for another's end.
   EXPECT_NEAR(rows[0]["latency_ms"][50].get<double>(), 1.0, 0.01);
   EXPECT_NEAR(rows[0]["latency_mean_ms"].get<double>(), 1.0, 0.1);
   EXPECT_LT(rows[0]["latency_ms"][99].get<double>(), rows[1]["latency_ms"][99].get<double>());
@@ -542,7 +542,7 @@ TEST_F(CommandTest, SimulateKeepsSoManyRequestsUnderWay) {
   EXPECT_NEAR(row["latency_ms"][50].get<double>(), 1.0, 0.01);
 }
 
-// Of 100 µs a task takes 50 once: ten steps alone are two tasks of five, or ten.
+// 50 of the 100 µs are a task's fixed cost: ten steps alone are two tasks of five, or ten.
 TEST_F(CommandTest, SimulateRunsSeveralStepsInATaskWhereThatSavesTime) {
   const std::string costs = File("costs.csv", "step,0,50\nstep,1,100\nstep,64,100\n");
   const std::string report = (folder_ / "simulated.json").string();

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr std::string_view kRequest = "GET / HTTP/1.1\r\nHost: chairlift\r\n\r\n";
 
-// A port of the loopback device where somebody listens; nobody answers by itself.
+// A port of the loopback device with a listening socket; nothing answers by itself.
 class Listener {
  public:
   explicit Listener(bool listens = true) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {

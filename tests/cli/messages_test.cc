@@ -1,4 +1,4 @@
-// What people are told who make common mistakes: what is wrong, and what would work.
+// Messages for common mistakes: what is wrong, and what would work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -119,7 +119,7 @@ TEST_F(InspectPassesTest, ShapesThatNoRequestCanHaveHaveNoPlan) {
               HasSubstr("input 'input_ids'"));
 }
 
-// Two layers of attention whose weights are given out too, before embeddings that nothing
+// Two layers of attention whose weights are outputs too, before embeddings that nothing
 // normalises.
 std::string WeightsGivenOut() {
   ModelBuilder m(17);

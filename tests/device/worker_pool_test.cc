@@ -401,7 +401,7 @@ TEST(WorkerPoolTest, CallersAndThreadsTakeTurnsAsAWorker) {
     for (std::thread& caller : callers) caller.join();
   }
   EXPECT_EQ(ran, submitted);
-  EXPECT_GT(ran, 0);  // how many depends on who comes when
+  EXPECT_GT(ran, 0);  // how many depends on the order of the threads
   EXPECT_EQ(parts, 3 * forks);
 }
 

@@ -1,4 +1,4 @@
-// The promise that matters most: who rides beside a request does not change its answer.
+// The promise that matters most: the other requests of a batch do not change a request's answer.
 #include <gtest/gtest.h>
 
 #include <cmath>

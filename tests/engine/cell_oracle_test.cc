@@ -1,4 +1,4 @@
-// Models that run as cells answer as they do whole, whoever joins and leaves beside them.
+// Models that run as cells answer as they do whole, whichever requests join and leave.
 #include <gmock/gmock.h>
 
 #include <atomic>

@@ -98,7 +98,7 @@ TEST_F(EngineTest, WhoWaitsForTheOnlyWorkerRunsItsTask) {
             0.7 * (CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) - all));
 }
 
-// Whoever waits for an answer may hold locks that the callbacks of others take.
+// A thread that waits for an answer may hold locks that other requests' callbacks take.
 TEST_F(EngineTest, NobodyElsesCallbackRunsOnAThreadThatWaits) {
   LoadDoubling({.max_batch_size = 8});
   const auto ask = [](float x) {

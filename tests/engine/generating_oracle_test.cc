@@ -1,5 +1,5 @@
 // Models that generate: each answer has the tokens that the same file gives the request alone, run
-// as a whole, step by step, whoever rides beside it.
+// as a whole, step by step, whichever requests are batched with it.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -154,7 +154,7 @@ class Alone {
   static Tensor EmptyPast(const TensorSpec& input) {
     const auto& dims = input.shape;
     const size_t rank = dims.size();
-    // Of what onnxruntime-genai writes, which leaves it open.
+    // For files of onnxruntime-genai, which leaves it open.
     const int64_t columns = dims[rank - 1] < 0 ? 16 : dims[rank - 1];
     if (rank == 5) return Tensor::Allocate(DType::kFloat, {2, 1, dims[2], 0, columns});
     return Tensor::Allocate(DType::kFloat, {1, dims[1], 0, columns});

@@ -41,7 +41,7 @@ NamedTensor Int(const std::string& name, int64_t n) {
 }
 NamedTensor Real(const std::string& name, float n) { return {name, Tensor::Of<float>({1}, {n})}; }
 NamedTensor Flag(const std::string& name, bool on) { return {name, Tensor::Of<bool>({1}, {on})}; }
-// Of different lengths, filled up with −1.
+// Rows of different lengths, filled up with −1.
 NamedTensor Filled(const std::string& name, const std::vector<TokenIds>& rows) {
   size_t longest = 0;
   for (const TokenIds& row : rows) longest = std::max(longest, row.size());
@@ -269,7 +269,7 @@ Asked RandomAsked(std::mt19937& random, int64_t longest) {
   asked.ignore_ends = below(3) == 0;
   if (below(3) == 0) asked.stops = some(8);
   if (below(3) == 0) asked.suppressed = some(30);
-  // Of few tokens, so that some are met.
+  // Made of few tokens, so that some are met.
   if (below(2) == 0) {
     for (int64_t i = 1 + below(20); i > 0; --i) asked.stop_sequences.push_back(some(2));
   }
@@ -313,7 +313,7 @@ std::vector<TokenIds> AnswersOf(const InferResponse& response) {
   return answers;
 }
 
-// Of the tokens that were answered, whoever chose them.
+// For the tokens that were answered, however they were chosen.
 void ExpectLogprobs(AsItIs& model, const Asked& asked, const InferResponse& response) {
   if (asked.logprobs < 0) return;
   const std::vector<TokenIds> answers = AnswersOf(response);

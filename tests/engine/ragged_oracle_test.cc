@@ -1,5 +1,5 @@
 // Encoders as exporters write them, served on packed tokens: every answer equals the one that the
-// padded model gives the request alone, whoever rides beside it.
+// padded model gives the request alone, whichever requests are batched with it.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -281,7 +281,7 @@ TEST(StageExitsTest, OutputsThatPassesMergedMayBeNamed) {
               HasSubstr("for which both 'early' and 'x' are to stand"));
 }
 
-// What stands for something at an exit must be there for whoever skipped stages before it.
+// What stands for something at an exit must be there for requests that skipped stages before it.
 TEST(StageExitsTest, AnExitNeedsWhatItsInsteadNames) {
   const TempFolder folder;
   const auto config = [](StageExit early, StageExit late) {
@@ -344,7 +344,7 @@ TEST(StageExitsTest, WhatAPredicateThrowsFailsItsRequestAlone) {
   EXPECT_TRUE((*engine)->Infer(AskForImages(1, random)).ok());
 }
 
-// Who gets an answer may write to it.
+// The receiver of an answer may write to it.
 TEST(StageExitsTest, OutputsThatStandForOthersAreApart) {
   const TempFolder folder;
   std::mt19937 random(3);

@@ -204,7 +204,7 @@ inline void GenerateAndReturn(const ParsedRequest& request) {
   for (size_t i = 0; i < response.outputs.size(); ++i) {
     const Tensor& out = response.outputs[i].tensor;
     const Tensor& in = returned->request.inputs[i].tensor;
-    // Of a tensor without elements, the nesting ends at its first empty dimension.
+    // The nesting of a tensor without elements ends at its first empty dimension.
     Check(out.size() == in.size() && (out.size() == 0 || out.shape() == in.shape()),
           "a tensor comes back in its shape");
     Check(SameNumbers(out, in), "a tensor comes back");

@@ -28,7 +28,7 @@ inline bool SameConstants(const Graph& a, const Graph& b) {
 }
 
 // The model, imported with its weights taken from the file and parsed with the rest: which of the
-// two must not matter. Of a file with more than one thing wrong either may be told.
+// two must not matter. If a file has several errors, either may be reported.
 inline StatusOr<ImportedModel> ImportBothWays(std::span<const std::byte> bytes) {
   auto model = ImportOnnx(bytes, {.detach_from_bytes = 1});
   const auto whole = ImportOnnx(bytes, {.detach_from_bytes = INT64_MAX});

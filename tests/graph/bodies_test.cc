@@ -85,7 +85,7 @@ TEST(BodiesTest, AnIfHasTwoBranchesThatGiveItsOutputs) {
                   "needs the sub-graphs then_branch and else_branch");
     ExpectRefused(Branching(constant, [](onnx::NodeProto& node) { node.add_output("more"); }),
                   "has 2 outputs, but its body gives 1");
-    // Outputs at the end that nobody asks for are nothing wrong.
+    // Unused outputs at the end are no error.
     const auto model = Branching(constant, [](onnx::NodeProto& node) {
                          node.add_output("");
                          for (auto& branch : *node.mutable_attribute()) {

@@ -302,7 +302,7 @@ TEST(FunctionsTest, AGraphIsAnAttributeLikeOthers) {
   EXPECT_THAT(std::vector(inputs.begin() + 2, inputs.end()),
               UnorderedElementsAre(graph.inputs[0], graph.inputs[1], graph.inputs[2]));
   const Graph& given = *Subgraphs(then_branch.nodes[0])[1].second;
-  // Of the caller's opset, 17: before 13 it would be flattened.
+  // In the caller's opset, 17: before 13 it would be flattened.
   EXPECT_THAT(OperatorsOf(given), ElementsAre("Softmax"));
   EXPECT_EQ(given.values[given.nodes[0].inputs[0]].name, "own");
 }

@@ -534,7 +534,7 @@ TEST_F(LinkedModelTest, WeightsElsewhereAreRefused) {
   Write(Model() / "model.onnx", ModelBytes());
   Link("weights", "elsewhere/secret", WeightBytes());
   EXPECT_THAT(Refusal(), HasSubstr("leads out of the model's folder"));
-  // Of a model that is a link, too, if they are not in its cache.
+  // Also for a model that is a link, if they are not in its cache.
   std::filesystem::remove(Model() / "model.onnx");
   Link("model.onnx", "blobs/a", ModelBytes());
   EXPECT_THAT(Refusal(), HasSubstr("leads out of the model's folder"));

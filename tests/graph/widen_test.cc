@@ -196,7 +196,7 @@ TEST(WidenTest, OtherGraphsStayAsTheyAre) {
   EXPECT_EQ(graph.values[graph.outputs[0]].dtype, DType::kDouble);
 }
 
-// A graph that gives out what it gets, beside what it computes.
+// A graph that outputs its inputs, besides what it computes.
 TEST(WidenTest, InputsAndOutputsMayKeepTheirTypes) {
   GraphBuilder b;
   const ValueId x = b.Input("x", DType::kFloat16, SymbolicShape(Shape{3}));

@@ -262,7 +262,7 @@ def in_float16(path, folder):
 
 
 def rounds_alone(path):
-    """Whether ONNX Runtime alone may round activations to 8 bits here, as a model with weights of 4 bits may allow."""
+    """Whether ONNX Runtime alone may round activations to 8 bits here, as a model with 4-bit weights may allow."""
     allowed = any(attribute.name == "accuracy_level" and attribute.i == 4
                   for node in onnx.load(path).graph.node for attribute in node.attribute)
     return allowed and "avx2" not in pathlib.Path("/proc/cpuinfo").read_text()

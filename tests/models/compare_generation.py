@@ -4,7 +4,7 @@
     pip install torch transformers onnx
     python tests/models/compare_generation.py build/release/bin/chairlift
 
-Tokens must be equal, and scores of beams within 1e-3. Where fewer answers are possible than were asked for, generate()
+Tokens must be equal, and scores of beams within 1e-3. If fewer answers are possible than were asked for, generate()
 repeats its fill value with scores of -1e9, and the server gives fewer.
 """
 

@@ -254,7 +254,7 @@ def cached_attentions(rng):
     split = rng.integers(2)
     x = real(rng, batch, heads, length, size) if split else real(rng, batch, length, width)
     positions = pick(rng, np.array([past]), rng.integers(0, 16, (batch, length)))
-    # Of the columns of a head that are not turned, it wants to be told.
+    # It must be given the number of a head's columns that are not rotated.
     part = turned != size // 2
     yield (Case("RotaryEmbedding", interleaved=int(rng.integers(2)),
                 num_heads=heads if part or split else pick(rng, None, heads),

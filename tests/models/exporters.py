@@ -93,7 +93,7 @@ def feeds(session, batch, length, extent, rng):
             open_sizes = (batch, 3, extent, 2 * extent)
             shape = [dim if isinstance(dim, int) else open_sizes[i] for i, dim in enumerate(given.shape)]
         else:
-            # Of a wave, one element is far less than a token.
+            # One element of a wave is far less than a token.
             steps = 100 + 40 * length if name == "input_values" else length
             shape = [size_of(dim, i, batch, steps) for i, dim in enumerate(given.shape)]
         if "mask" in name and "pixel" not in name:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Random models of functions that call functions, against ONNX Runtime.
 
-Functions have attributes with and without defaults, handed on through calls; overloads; optional inputs; outputs that
-nobody asks for; bodies of If, Loop and Scan that call and capture; opsets of their own. Names are few, so that those of
+Functions have attributes with and without defaults, handed on through calls; overloads; optional inputs; unused
+outputs; bodies of If, Loop and Scan that call and capture; opsets of their own. Names are few, so that those of
 functions, bodies and the model collide. Answers and the names of outputs must be the same.
 """
 

@@ -23,7 +23,7 @@ from onnxruntime.transformers import optimizer
 
 ENCODERS = pathlib.Path(__file__).parent / "encoders"
 EXACT = 1e-4
-# Where a sum falls on the border between two integers, either may follow, and what reads it differs by a step.
+# If a sum falls on the border between two integers, either may follow, and what reads it differs by a step.
 ROUNDED = 0.05
 
 
@@ -113,7 +113,7 @@ def saved(source, folder, level):
 
 def dynamic(source, folder):
     path = folder / f"{source.stem}.dynamic.onnx"
-    # Weights of 7 bits: of 8, ONNX Runtime's own products saturate at 16 bits on processors without VNNI.
+    # 7-bit weights: with 8, ONNX Runtime's own products saturate at 16 bits on processors without VNNI.
     quantize_dynamic(str(source), str(path), weight_type=QuantType.QInt8, reduce_range=True, extra_options=OPTIONS)
     return path
 

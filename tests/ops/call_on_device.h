@@ -15,11 +15,11 @@ namespace chairlift::testing {
 // are named at the end of the program.
 class CallOnDevice {
  public:
-  // `inputs`: the host's. kUnimplemented where there is no kernel.
+  // `inputs`: the host's. kUnimplemented if there is no kernel.
   static StatusOr<std::unique_ptr<CallOnDevice>> Make(Device& device, const OperatorDef& def,
                                                       const CompileContext& context,
                                                       const std::vector<Tensor>& inputs);
-  // Of a call that runs on the CPU instead.
+  // For a call that runs on the CPU instead.
   static void NoteRefused(const Status& why);
   Status Run(Team& team);
   // On the host.

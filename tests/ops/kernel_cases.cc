@@ -348,7 +348,7 @@ void AddRecurrence(std::vector<KernelCase>& cases) {
                    .inputs = {Floats({64, 4 * 256}), Floats({64, 256})}});
 }
 
-// So many time steps that a call costs little beside them.
+// Enough time steps that a call's fixed cost is small.
 int64_t LayerTime(int64_t hidden) { return std::clamp<int64_t>(16384 / hidden, 16, 256); }
 
 void AddRecurrentSizes(std::vector<KernelCase>& cases) {

@@ -35,7 +35,7 @@ struct KernelCase {
   // Bytes of what is read again and again: `bytes` come from the cache that holds as many. 0: all
   // of `bytes`.
   double working_set = 0;
-  // Of a family with several implementations, the one that is taken; empty: whichever is.
+  // The implementation that is used, in a family with several; empty: whichever is.
   std::string implementation = {};
 
   OperatorCall MakeCall() const;

@@ -29,7 +29,7 @@ std::string Refusals(const KernelChoice& choice) {
   return text;
 }
 
-// Of cases that differ in who computes them only, computed once.
+// Computed once for cases that differ only in their implementation.
 class References {
  public:
   const StatusOr<std::vector<Tensor>>& Of(const KernelCase& c, const OperatorCall& call) {

@@ -1,4 +1,4 @@
-// A team of real threads for tests: parts are claimed one by one, by whoever is free.
+// A team of real threads for tests: parts are claimed one by one, by any free thread.
 #ifndef CHAIRLIFT_TESTS_OPS_THREAD_TEAM_H_
 #define CHAIRLIFT_TESTS_OPS_THREAD_TEAM_H_
 

@@ -175,7 +175,7 @@ def test_inputs_are_let_go_of_with_the_answer(folder):
     model = identity(folder, "let_go", ["n"])
     x = array.array("f", [1, 2])
     answer = model(x)
-    x.append(3)  # raises while somebody has its buffer
+    x.append(3)  # raises while its buffer is in use
     with pytest.raises(chairlift.InvalidArgument):
         model(x=x, z=x)
     x.append(4)

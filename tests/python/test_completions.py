@@ -160,7 +160,7 @@ class Server:
         return texts, pieces, reasons
 
     def tokens(self, name, text, **parameters):
-        """Of the answer that the model itself gives."""
+        """The tokens of the answer that the model itself gives."""
         ids = self.tokenizers[name].encode(text).ids
         status, answer = self.ask(f"/v2/models/{name}/generate", {"input_ids": ids, **parameters})
         assert status == 200, answer
@@ -210,7 +210,7 @@ def test_the_text_is_that_of_the_models_tokens(server, name):
 
 
 def test_characters_are_sent_whole(server):
-    """Of a model that draws bytes of characters: what cannot become one is sent as U+FFFD, what can is not."""
+    """For a model that draws bytes of characters: what cannot become one is sent as U+FFFD, what can is not."""
     wholes = 0
     kept = set(server.tokenizers["bytes"].encode("a\u00e9").ids)
     given = {"max_tokens": 40, "temperature": 1.5, "ignore_eos": True,

@@ -57,7 +57,7 @@ def pieces_of(pairs):
 
 
 def llama():
-    """Of whole texts, in which spaces are marked."""
+    """For whole texts, in which spaces are marked."""
     pairs = [(a, b) for a in LETTERS for b in LETTERS[:3]] + [(MARK, a) for a in LETTERS] + [(MARK, MARK), (MARK + "a", "b")]
     names = ["<unk>"] + pieces_of(pairs)
     tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=pairs, unk_token="<unk>", fuse_unk=True))

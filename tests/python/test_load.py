@@ -173,7 +173,7 @@ def test_functions_and_pipelines_of_a_repository(steps):
     assert list(models) == ["all", "both", "one", "third", "two"]
     np.testing.assert_allclose(models["all"](x=6 * ONE), 6 * ONE * 2 * 2 / 3)
     assert "up to 16 rows" in models["one"].diagnosis
-    # Of another copy, though the names are the same.
+    # From another copy, though the names are the same.
     (steps / "third" / "1" / "third.py").write_text("import numpy as np\ndef predict(x: np.ndarray) -> np.ndarray:\n    return -x\n")
     again = chairlift.load_repository(steps, allow_plugins=True)
     np.testing.assert_allclose(models["all"](x=ONE), ONE * 2 * 2 / 3)

@@ -133,7 +133,7 @@ def test_a_server_ends_with_its_process(doubling_file):
     until = time.monotonic() + 30
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            break  # nobody is there to reap it
+            break  # no process reaps it
         time.sleep(0.01)
     else:
         assert not os.path.exists(f"/proc/{pid}")

@@ -77,7 +77,7 @@ def test_arrays_are_borrowed_until_the_engine_has_dropped_them(gate):
     x = array.array("f", [1])
     future = gate.model.submit(x)
     with pytest.raises(BufferError):
-        x.append(2)  # raises while somebody has its buffer
+        x.append(2)  # raises while its buffer is in use
     gate.open()
     assert future.result().tolist() == [2]
 

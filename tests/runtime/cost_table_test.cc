@@ -177,7 +177,7 @@ TEST_F(CostTableTest, TheOldestOfTooManyTablesGo) {
   EXPECT_TRUE(CostTable::Load(path()).ok());
 }
 
-// Whoever was there first might have made a folder of any name that all users may write.
+// Another user might have made a folder of any name before, if all users may write there.
 TEST_F(CostTableTest, WithoutAHomeItIsKeptInAFolderOfItsUsersOwn) {
   const CostTable::Key key = {"0123", "cpu", "0.1.0", 1};
   const Environment cache("XDG_CACHE_HOME", nullptr), home("HOME", nullptr);

@@ -282,7 +282,7 @@ TEST(LayoutTest, FewChannelsStayRowMajor) {
   EXPECT_EQ(CheckAndList(std::move(m).Build(), {Shape{2, 3, 8, 8}}), "FusedConv Conv Neg ");
 }
 
-// One block and a half, and two and a half: what fills up the last is nobody's.
+// One block and a half, and two and a half: the rest of the last one is unused.
 TEST(LayoutTest, ChannelsNeedNotComeInWholeBlocks) {
   Network m;
   const int64_t half = ChannelBlock() / 2;
@@ -305,7 +305,7 @@ TEST(LayoutTest, ChannelsNeedNotComeInWholeBlocks) {
             "Conv Reorder ");
 }
 
-// Parts that nobody reads are as long as they are, whoever tells: constants, an input, or the
+// Parts that nothing reads keep their lengths, whatever gives these: constants, an input, or the
 // number of parts.
 TEST(LayoutTest, PartsMayBeLeftOut) {
   for (const std::string told : {"constant", "input", "number"}) {

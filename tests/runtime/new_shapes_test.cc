@@ -1,6 +1,6 @@
 // Requests whose shapes are new all the time, on the device that CHAIRLIFT_TEST_DEVICE names: each
 // makes a plan, whose kernels read tables that were uploaded a moment before. tools/test_gpu.sh
-// runs it while another process keeps the GPU busy, so that a copy which nobody waits for comes
+// runs it while another process keeps the GPU busy, so that a copy that nothing waits for comes
 // late.
 #include <gtest/gtest.h>
 

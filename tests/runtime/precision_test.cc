@@ -69,7 +69,7 @@ Tensors RandomInputs(const Graph& graph, std::mt19937& random) {
   return inputs;
 }
 
-// Of each output, the largest difference over the largest element.
+// Each output's largest difference over its largest element.
 void ExpectClose(const Tensors& got, const Tensors& want, float within) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t o = 0; o < got.size(); ++o) {

@@ -79,7 +79,7 @@ bool ExpectSameEnd(const Pair& pair, const std::vector<Tensor>& inputs) {
 
 struct Case {
   const char* name;
-  // Of x [3,4] and of what the request brings, integers.
+  // From x [3,4] and from the request's integers.
   ValueId (*build)(GraphBuilder& b, ValueId x, ValueId given);
   std::vector<std::vector<int64_t>> right, wrong;  // all of one length
   // What the file says of the output's shape; empty: nothing.

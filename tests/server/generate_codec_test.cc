@@ -129,7 +129,7 @@ TEST(GenerateDecodeTest, BesideInputsOfOneRowAListIsNoRow) {
   EXPECT_FALSE(batch->without_batch);
 }
 
-// Rows without their batch dimension are told from a batch by the first input that counts them.
+// The first input that counts rows distinguishes rows without their batch dimension from a batch.
 TEST(GenerateDecodeTest, AFirstInputOfAnyRowsCountsThemWhateverIsBesideIt) {
   ModelMetadata model;
   model.inputs = {{"x", DType::kFloat, {-1, 4}}, {"scale", DType::kFloat, {1}}};

@@ -93,7 +93,7 @@ class HttpClient {
     return answer;
   }
 
-  // One chunk of a body; empty for the last, "broken" where there is none.
+  // One chunk of a body; empty for the last, "broken" if there is no chunk.
   std::string ReadChunk() {
     size_t end;
     while ((end = buffer_.find("\r\n")) == std::string::npos) {

@@ -358,7 +358,7 @@ TEST_F(LimitsTest, LoadsWaitInABoundedQueue) {
   HttpClient waiting(server_->http_port());
   waiting.Send(load);
   ASSERT_EQ(Ask(Get("/v2")).status,
-            200);  // answered while a load is under way, and after waiting's
+            200);  // answered while a load is running, and after waiting's
   const HttpAnswer refused = Ask(load);
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(ErrorOf(refused), HasSubstr("1 loads and unloads are waiting"));

@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-// Holds up whoever calls it, until it is released.
+// Blocks its caller until it is released.
 class HoldingEngine final : public FakeEngine {
  public:
   HoldingEngine() : FakeEngine(Answer::kOnOwnThread) {}
@@ -118,7 +118,7 @@ TEST_F(OffloadTest, ARequestOfAClientThatLeftWhileItWasReadIsCancelled) {
   client.Reset();
   EXPECT_EQ(Live(), 200);
   engine_.LetGo();
-  server_.reset();  // waits for all that is under way
+  server_.reset();  // waits for all running calls
 }
 
 }  // namespace

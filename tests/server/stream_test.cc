@@ -180,7 +180,7 @@ TEST_F(ServerTest, AReaderThatIsSlowHoldsNobodyUp) {
   HttpClient client(server_->http_port());
   client.Send(Post(kStreamPath, kBody));
   engine_->AwaitRequests(1);
-  // Far more than sockets hold: what is told returns all the same.
+  // Far more than sockets hold: Tell() returns all the same.
   constexpr int kParts = 100;
   for (int i = 0; i < kParts; ++i) {
     Tensor steps = Tensor::Allocate(DType::kInt64, {1, 20000});

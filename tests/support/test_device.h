@@ -1,10 +1,10 @@
 // A device for tests, over the host's memory: its streams run on threads of their own, and are held
 // back, counted and made to fail on demand.
 //
-// Its addresses are those of memory that nobody may touch; work reads and writes what lies
-// elsewhere under Real(address). Memory that was freed can no longer be used there either. So
-// whoever reads the device's memory on the host, or lets go of it while work still needs it, ends
-// the program.
+// Its addresses are those of memory that must not be touched; work reads and writes what lies
+// elsewhere under Real(address). Memory that was freed can no longer be used there either. So code
+// that reads the device's memory on the host, or frees it while work still needs it, ends the
+// program.
 #ifndef CHAIRLIFT_TESTS_SUPPORT_TEST_DEVICE_H_
 #define CHAIRLIFT_TESTS_SUPPORT_TEST_DEVICE_H_
 
@@ -61,7 +61,7 @@ class TestDevice final : public Device {
   std::mutex mutex_;
   std::condition_variable resumed_;
   bool held_ = false;  // guarded by mutex_
-  size_t taken_ = 0;   // guarded by mutex_: of all addresses, each is given out once
+  size_t taken_ = 0;   // guarded by mutex_: no address is returned twice
   Counts counts_;
   std::atomic<int> allocations_left_ = 0;
   std::atomic<int> launches_left_ = 0;

@@ -53,7 +53,7 @@ class ActiveModelsTest : public ::testing::Test {
   int NumberOf(const std::shared_ptr<Model>& model) const {
     return static_cast<int>(std::find(all_.begin(), all_.end(), model) - all_.begin());
   }
-  // Whom the worker asks, in vain.
+  // The models that the worker asks without getting a task.
   std::vector<int> Asked(ActiveModels& models, Search& search) const {
     std::vector<int> asked;
     while (const std::shared_ptr<Model> model = models.NextToAsk(search)) {
@@ -225,8 +225,8 @@ TEST_F(ActiveModelsTest, WaitingEndsAtTheLatestTime) {
   EXPECT_GE(clock.Now(), now + milliseconds(1));
 }
 
-// Random events against what the header says, written down plainly: who is active, what each was
-// charged, and whom each worker has asked since its last change.
+// Random events against what the header says, written down plainly: which models are active, what
+// each was charged, and which each worker has asked since its last change.
 TEST_F(ActiveModelsTest, AgreesWithAPlainModelOfIt) {
   struct Known {
     int requests = 0;

@@ -243,8 +243,8 @@ TEST_F(LateCompletionTest, EveryRequestIsAnsweredAsAlone) {
   }
 }
 
-// Workers become idle, and models get and lose requests, all the time: whoever arrives just then
-// must not be missed, for nothing else happens that would have a worker look again.
+// Workers become idle, and models get and lose requests, all the time: a request that arrives just
+// then must not be missed, since no other event makes a worker look again.
 TEST_F(LateCompletionTest, WhoeverArrivesWhileWorkersBecomeIdleIsServed) {
   std::vector<std::thread> clients;
   for (uint32_t seed = 0; seed < 4; ++seed) {

@@ -260,7 +260,7 @@ TEST_F(QueueTest, AnswersToAClientKeepTheOrderOfItsRequests) {
   std::promise<void> all;
   constexpr int kRequests = 300;
   for (int i = 0; i < kRequests; ++i) {
-    // Of different models and sizes, so that workers overtake each other.
+    // Tasks of different models and sizes, so that workers overtake each other.
     InferRequest request = i % 3 == 0 ? AskFixed() : Ask(static_cast<float>(i), 1 + i % 2);
     request.client = 77;
     engine_->InferAsync(std::move(request), [&, i](const Answer& answer) {
@@ -268,7 +268,7 @@ TEST_F(QueueTest, AnswersToAClientKeepTheOrderOfItsRequests) {
       std::unique_lock<std::mutex> lock(mutex);
       order.push_back(static_cast<float>(i));
       const bool last = order.size() == kRequests;
-      lock.unlock();  // whoever waits for the last one ends what `mutex` lives in
+      lock.unlock();  // the thread that waits for the last one ends what `mutex` lives in
       if (last) all.set_value();
     });
   }

@@ -158,7 +158,7 @@ TEST_F(StopTest, CancelsMeetDeadlines) {
   }
 }
 
-// Whoever leaves, and whenever: every request is answered once, nobody for another, and all are
+// Whichever requests leave, and whenever: each is answered once, with its own answer, and all are
 // counted.
 TEST_F(StopTest, RequestsThatLeaveAtAnyTimeDisturbNoOther) {
   Start(2);
@@ -216,7 +216,7 @@ TEST_F(StopTest, RequestsThatLeaveAtAnyTimeDisturbNoOther) {
   engine_->Shutdown(std::chrono::seconds(60));
   for (const char* model : {"quick", "steps", "endless"}) {
     ModelStatistics statistics = (*engine_->Statistics(model))[0];
-    while (statistics.running > 0) {  // who was answered early may still be at its last operator
+    while (statistics.running > 0) {  // a request that was answered early may still run
       std::this_thread::yield();
       statistics = (*engine_->Statistics(model))[0];
     }

@@ -125,7 +125,7 @@ TEST(TraceRecorderTest, KeepsTheFirstTasksThatFitAndCountsTheRest) {
 
   recorder.Start({.max_bytes = 150}, At(100));
   recorder.Record({.model = model, .cell = cell, .task = task, .start = At(100), .end = At(101)});
-  const Trace next = recorder.Stop(1);  // begins anew
+  const Trace next = recorder.Stop(1);  // begins again
   EXPECT_EQ(next.tasks, 1u);
   EXPECT_EQ(next.dropped, 0u);
 }

@@ -1,4 +1,4 @@
-// Requests that take long to make ready: the threads that do it, and who waits meanwhile (nobody).
+// Requests that take long to make ready: the threads that do it, while no other request waits.
 #include "engine/execution/unfold_threads.h"
 
 #include <gmock/gmock.h>

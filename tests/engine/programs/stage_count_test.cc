@@ -74,7 +74,7 @@ TEST(StageCountTest, WhatCannotBeCutIsNotTried) {
   EXPECT_TRUE(absl::IsUnimplemented(none.status()));
 }
 
-// Nobody waits for long at a low load, and stages alone gain nothing then but cost a little.
+// No request waits for long at a low load, and stages alone gain nothing then but cost a little.
 TEST(StageCountTest, LatencyIsInTermsOfOneRequestAlone) {
   const StagedModel two = Even(2, 10);
   const double latency = LatencyOfStages(two.stages, TrialOf("staged"));

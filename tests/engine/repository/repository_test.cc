@@ -137,7 +137,7 @@ TEST_F(RepositoryTest, AModelMayLieInItsFolderWithoutAVersion) {
   std::filesystem::create_symlink("..2026", folder_ / "volume/..data");
   std::filesystem::create_symlink("..data/model.onnx", folder_ / "volume/model.onnx");
   ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
-  // Of two snapshots, the one of the main branch.
+  // The main branch's snapshot, if there are two.
   const std::string cached = "models--org--cached";
   WriteFile(folder_ / (cached + "/snapshots/aaaa/model.onnx"), "not the chosen one");
   WriteFile(folder_ / (cached + "/snapshots/bbbb/onnx/model.onnx"), bytes);

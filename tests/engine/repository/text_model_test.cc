@@ -105,7 +105,7 @@ TEST_F(TextModelTest, ModulesSayWhatElseHappens) {
   EXPECT_THAT(Refusal(), HasSubstr("outside of its folder"));
 }
 
-// What the tokenizer is told.
+// The tokenizer's argument.
 TEST_F(TextModelTest, PromptsAndLowerCaseGoToTheTokenizer) {
   Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": true})");
   Put("config_sentence_transformers.json",

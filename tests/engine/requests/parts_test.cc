@@ -211,7 +211,7 @@ class PartsTest : public ::testing::Test {
     engine_ = *std::move(engine);
   }
 
-  // Many requests at once, some of them cancelled: what is told together equals each answer.
+  // Many requests at once, some of them cancelled: the parts together equal each answer.
   void Check(const std::function<Inputs(std::mt19937&)>& make, const Axes& axes,
              const Steps& steps) {
     std::mt19937 random(5);
@@ -360,7 +360,7 @@ TEST_F(PartsTest, ComeOneByOneWhileTheRequestRuns) {
        .on_parts = listener.on_parts()},
       listener.on_answer());
   ASSERT_TRUE(listener.Await().ok());
-  ASSERT_EQ(listener.told().size(), 1u);  // not the logits, which nobody asked for
+  ASSERT_EQ(listener.told().size(), 1u);  // not the logits, which the request did not ask for
   EXPECT_EQ(listener.told().begin()->first.first, "states");
   EXPECT_EQ(listener.told().begin()->second.parts, 12);
 }

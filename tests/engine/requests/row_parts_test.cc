@@ -307,8 +307,8 @@ TEST_F(LargeRequestsTest, AreRefusedWhatTheirDataAskFor) {
   EXPECT_TRUE(absl::IsOutOfRange(engine_->Infer(std::move(empty)).status()));
 }
 
-// A random mixture of large requests and small ones, cancelled, late or left alone: everybody is
-// answered once, whoever is answered has its rows, and nothing stays behind.
+// A random mixture of large requests and small ones, cancelled, late or left alone: each is
+// answered once, each answer has its request's rows, and nothing stays behind.
 TEST_F(LargeRequestsTest, AreAnsweredWhateverHappensToOthers) {
   std::mt19937 random(11);
   Start(Wide(true), {.workers = 2, .memory_budget = 4 << 20}, {.policy = "window"});
@@ -337,13 +337,13 @@ TEST_F(LargeRequestsTest, AreAnsweredWhateverHappensToOthers) {
           });
       numbers.push_back(number);
       if (random() % 4 == 0) engine_->Cancel(numbers[random() % numbers.size()]);
-      if (random() % 4 == 0) engine_->Cancel(number + 1 + random() % 3);  // another's, or nobody's
+      if (random() % 4 == 0) engine_->Cancel(number + 1 + random() % 3);  // of another, or unknown
     }
     std::unique_lock<std::mutex> lock(mutex);
     ASSERT_TRUE(told.wait_for(lock, std::chrono::seconds(60), [&] { return left == 0; }));
   }
   ModelStatistics statistics = (*engine_->Statistics("model"))[0];
-  // Who was cancelled, or late, has its answer before its task ends.
+  // A request that was cancelled, or late, has its answer before its task ends.
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
        statistics.running > 0 && std::chrono::steady_clock::now() < end;) {
     std::this_thread::yield();

@@ -86,7 +86,7 @@ TEST_F(SequencesTest, GoesOnWhereTheLastChunkEnded) {
   ExpectSum(Chunk("b", 20), 30);
   ExpectSum(Chunk("a", 3, false, true), 6);
   ExpectRefused(Chunk("a", 4), "sequence 'a' is not known");
-  ExpectSum(Chunk("b", 5, true), 5);  // anew
+  ExpectSum(Chunk("b", 5, true), 5);  // again
   ExpectSum(Chunk("a", 7, true, true), 7);
   ExpectRefused(Chunk("a", 4), "sequence_start");
 }

@@ -147,7 +147,7 @@ TEST(DecoderTest, WhatExportersWriteIsProved) {
   EXPECT_GE(count, 16);
 }
 
-// Of an exporter's file, with one thing changed: why it is refused.
+// Why an exporter's file with one change is refused.
 std::string RefusedExport(const char* name, void (*change)(Graph&)) {
   auto imported = ImportOnnxFile(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders" /
                                  (std::string(name) + ".onnx"));

@@ -120,7 +120,7 @@ TEST(FuseEmbeddingLayerNormTest, TheSumIsGivenOutWhereOthersReadIt) {
   m.Output(m.Op("Neg", {sum}));
   m.Output(m.Norm(sum));
   ExpectFused(std::move(m), "EmbeddingLayerNorm Neg");
-  // Of two that normalise one sum, one computes it.
+  // If two normalise one sum, one computes it.
   Model twice;
   const ValueId shared = twice.Add(twice.Rows(twice.ids), twice.Rows(twice.places));
   twice.Output(twice.Norm(shared));

@@ -249,7 +249,7 @@ TEST(FuseMatMulTest, BiasActivationAndResidual) {
   ExpectSameResults(graph, r.graph, Shape{2, 7, 4});
 }
 
-// A product with weights of 4 bits, [4, 4].
+// A product with 4-bit weights, [4, 4].
 ValueId FourBitProduct(Model& m, ValueId x) {
   Tensor codes = Tensor::Allocate(DType::kUInt8, Shape{4, 1, 8});
   for (int64_t i = 0; i < codes.size(); ++i) {

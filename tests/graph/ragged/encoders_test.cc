@@ -37,7 +37,7 @@ class EncoderTest : public ::testing::TestWithParam<std::string> {
       Tensor t = Tensor::Allocate(DType::kInt64, shape);
       for (int64_t i = 0; i < t.size(); ++i) {
         const int64_t place = i % length;
-        // Of each sequence another number of tokens counts.
+        // Each sequence has another number of tokens that count.
         const int64_t counted = 1 + (i / length * 5 + 3) % length;
         const bool hidden = masked == Masked::kRight      ? place >= counted
                             : masked == Masked::kLeft     ? place < length - counted
@@ -61,7 +61,7 @@ TEST_P(EncoderTest, PackedItAnswersAsEachRequestAlone) {
   const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
   const auto model = MakeRagged(graph);
   ASSERT_TRUE(model.ok()) << model.status();
-  // Of 40 places RoBERTa leaves out those up to the padding's.
+  // RoBERTa leaves out those of the 40 places up to the padding's.
   EXPECT_EQ(model->max_length, GetParam().starts_with("roberta") ? 38 : 40);
   std::vector<Request> requests;
   for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
@@ -132,7 +132,7 @@ TEST_P(EncoderTest, AllOfItFusesPackedAndPadded) {
     EXPECT_EQ(Count(*fused, "EmbeddingLayerNorm"), 1);
     EXPECT_EQ(Count(*fused, "Attention") + Count(*fused, "RaggedAttention"), 2);
     EXPECT_EQ(Count(*fused, "ParallelMatMul"), 2);
-    // Of one padded, shapes do not tell that two operands of a sum are of one length.
+    // In a padded one, shapes do not show that two operands of a sum have one length.
     if (fused == &padded) continue;
     for (const PassReport& report : *reports) {
       EXPECT_TRUE(report.notes.empty()) << report.name << ": " << report.notes[0];

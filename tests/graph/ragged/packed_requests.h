@@ -56,7 +56,7 @@ struct PackedBatch {
   std::vector<int64_t> offsets = {0};
 };
 
-// All requests, then `spare` tokens and empty sequences that belong to nobody.
+// All requests, then `spare` tokens and empty sequences without a request.
 inline PackedBatch Pack(const RaggedModel& model, const std::vector<Request>& requests, Kept kept,
                         int64_t spare) {
   PackedBatch batch;

@@ -392,7 +392,7 @@ TEST(RaggedTest, HiddenTokens) {
   RaggedModel model = Packs([&](Model& m) { return mean(m, attended(m)); });
   EXPECT_EQ(model.mask, 2);
   EXPECT_TRUE(model.rows_ignore_masked && model.rows_ignore_trailing);
-  model = Packs([&](Model& m) {  // weights of 8 bits work on tokens one by one
+  model = Packs([&](Model& m) {  // 8-bit weights work on tokens one by one
     Tensor codes = Tensor::Allocate(DType::kUInt8, {kWidth, 1, 16});
     for (int64_t i = 0; i < codes.size(); ++i) codes.data<uint8_t>()[i] = uint8_t(7 * i);
     const Attributes attributes =

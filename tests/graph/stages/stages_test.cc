@@ -138,7 +138,7 @@ TEST(StagesTest, LittleCrossesWhereStagesAreAsEven) {
   const auto model =
       CutIntoStages(passed.graph, passed.rows, std::vector<double>{10, 9, 2, 19}, {.stages = 2});
   ASSERT_TRUE(model.ok()) << model.status();
-  // Of two places that are as good, the one where 8 values cross.
+  // The one of two equally good places where 8 values cross.
   EXPECT_EQ(NamesOf(*model, model->stages[0].outputs), std::vector<std::string>{"y1"});
 }
 
@@ -229,7 +229,7 @@ TEST(StagesTest, ExitsThatAreNotPossibleAreRefusedByName) {
 }
 
 // The first seven nodes take as long for each row however many there are, the last two gain from
-// company; by time alone the cut would be after the third.
+// batching; by time alone the cut would be after the third.
 TEST(StagesTest, OperatorsThatPreferOtherBatchesAreKeptApart) {
   ModelBuilder m(17);
   m.Input("y0", kFloat, {"batch", 8}).Output("y9", kFloat);
@@ -251,7 +251,7 @@ TEST(StagesTest, OperatorsThatPreferOtherBatchesAreKeptApart) {
   };
   EXPECT_EQ(first({}), 3u);
   EXPECT_EQ(first({one, one}), 3u);
-  // As if rows of the others were dearer in company.
+  // As if rows of the others cost more in batches.
   std::vector<double> dear = eight;
   for (size_t n = 0; n < 7; ++n) dear[n] *= 1.5;
   EXPECT_EQ(first({one, dear}), 7u);

@@ -399,7 +399,7 @@ struct Epilogue {
   std::string activation;
   bool bias = true;
   bool residual = false;
-  int64_t scales = 0;  // for so many images, of one tap
+  int64_t scales = 0;  // for that many images, of one tap
 };
 
 // The fused convolution of random values by constants, with blocked inputs and, where they fill
@@ -516,7 +516,7 @@ TEST(FusedConvTest, GroupsOfPartsOfBlocksEqualReference) {
   for (int round = 0; round < 120; ++round) {
     ConvCase c;
     c.batch = random.Pick(1, 2);
-    // Of few channels, of about a block, or some outputs of each channel.
+    // Few channels, about a block of them, or some outputs of each channel.
     const int64_t in_group = round % 3 == 2 ? 1 : random.Pick(1, round % 3 == 0 ? 8 : 40);
     const int64_t out_group = random.Pick(1, 3) == 1 ? random.Pick(1, 20) : in_group + round % 2;
     c.groups = std::max<int64_t>(2, random.Pick(8, 60) / std::min(in_group, out_group));

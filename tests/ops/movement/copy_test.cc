@@ -98,7 +98,7 @@ TEST(ConcatTest, MatchesTheIndexFormula) {
   }
 }
 
-// Of blocked operands as of row-major ones.
+// For blocked operands as for row-major ones.
 void ExpectSameInBlocks(OperatorCall call, uint32_t inputs, Team& team) {
   const auto plain = RunOperator(call, &team);
   ASSERT_TRUE(plain.ok()) << plain.status();

@@ -58,7 +58,7 @@ struct Term {
 struct Case {
   int64_t n;
   Shape out;  // of the result, without n
-  // Of each term: its leading dimensions, and the rows of its table, or none for a tensor at hand.
+  // For each term: its leading dimensions, and the rows of its table, or none for a tensor at hand.
   std::vector<std::pair<Shape, std::optional<int64_t>>> terms;
 };
 

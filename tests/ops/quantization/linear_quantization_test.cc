@@ -258,7 +258,7 @@ TEST(DynamicQuantizeLinearTest, TheRangeIncludesZero) {
   }
 }
 
-// Workers take denormals for zero, and zero by zero is no number.
+// Workers take denormals for zero, and zero by zero is not a number.
 TEST(QuantizationScaleTest, DenormalScalesCount) {
   const float scale = 1e-39f;
   auto y = RunOperator({"QuantizeLinear",

@@ -105,7 +105,7 @@ class PagedCheck {
   }
 
  private:
-  // What nobody may read.
+  // Memory that no kernel may read.
   static Tensor Fill(const Shape& shape) {
     Tensor t = Tensor::Allocate(DType::kFloat, shape);
     std::fill_n(t.data<float>(), t.size(), std::numeric_limits<float>::quiet_NaN());
@@ -267,8 +267,8 @@ std::vector<float> InPieces(const Case& c, int64_t length, const std::vector<int
   return y;
 }
 
-// So that a token's answer does not depend on who rides beside it, even where a model rounds what
-// follows.
+// So that a token's answer does not depend on the other tokens of its batch, even if a model rounds
+// what follows.
 TEST(PagedAttentionTest, TheSameToTheLastBitInWhateverPieces) {
   std::mt19937 random(9);
   for (const Case& c : {Case{.columns = 64, .values = 64, .block = 16},

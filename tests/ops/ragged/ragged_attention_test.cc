@@ -26,7 +26,7 @@ struct Case {
   bool biased = false;
   int64_t reach = 0;  // of a bias by distance; 0: none
   int width = 1;
-  int64_t every = 1;  // so many-th query is compared
+  int64_t every = 1;  // one query in this many is compared
 };
 
 void Check(const Case& c) {

@@ -64,7 +64,7 @@ void Check(const Case& c) {
   const auto value = [&](int64_t r, int64_t place, int64_t head) {
     return values.data<float>() + (head_at(r, place, head) * c.block + place % c.block) * c.values;
   };
-  for (int64_t r = 0; r < sequences; ++r) {  // what nobody may read
+  for (int64_t r = 0; r < sequences; ++r) {  // memory that no kernel may read
     for (int64_t p = c.sources[static_cast<size_t>(r)]; p < most * c.block; ++p) {
       for (int64_t h = 0; h < c.kv_heads; ++h) {
         for (int64_t d = 0; d < c.columns; ++d) {

@@ -69,7 +69,8 @@ TEST(CellBatchTest, PadsRowsOfOpenDimensions) {
   EXPECT_TRUE(std::all_of(values + row, values + y.size(), [](float v) { return v == 0.0f; }));
 }
 
-// Of a row [length] of indices each step adds what the table has there, and delivers the sum.
+// Each step reads an index from a row [length], adds the table's entry for it, and delivers the
+// sum.
 class Sums final : public Unfolder {
  public:
   explicit Sums(bool read_later) : read_later_(read_later) {}

@@ -160,7 +160,7 @@ TEST_F(CellCostsTest, ATableThatIsDamagedOrOfAnotherBuildIsNotBelieved) {
     EXPECT_TRUE(cell.costs.empty()) << cell.name;
     EXPECT_EQ(cell.max_batch_size, 64) << cell.name;
   }
-  for (const CellBatching& cell : Cells(true)) {  // they are made anew
+  for (const CellBatching& cell : Cells(true)) {  // they are made again
     EXPECT_FALSE(cell.costs.empty()) << cell.name;
     EXPECT_LT(cell.costs.begin()->second, std::chrono::milliseconds(32)) << cell.name;
   }

@@ -1,4 +1,5 @@
-// Models made of cells answer as a plain loop over the cells does, whoever joins and leaves.
+// Models made of cells answer as a plain loop over the cells does, whichever requests join and
+// leave.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

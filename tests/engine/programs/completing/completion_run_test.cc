@@ -1,4 +1,4 @@
-// Requests of texts in any order of tokens, answers, failures and cancellations: the text is that
+// Text requests in any order of tokens, answers, failures and cancellations: the text is that
 // of all tokens, up to the first stop string, however it came.
 #include "engine/programs/completing/completion_run.h"
 
@@ -160,7 +160,8 @@ class HeldCalls final : public ModelCalls {
     }
     return response;
   }
-  // Of tokens from `first` on of its answers: [answers, count, …] or, of a part, [count, …].
+  // The output for tokens from `first` on of its answers: [answers, count, …] or, of a part,
+  // [count, …].
   static void AddLogprobs(const Call& call, size_t first, size_t count,
                           std::vector<NamedTensor>& outputs, bool part) {
     const std::vector<std::string>& wanted = call.request.outputs;

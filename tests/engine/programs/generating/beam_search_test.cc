@@ -176,7 +176,7 @@ TEST(BeamSearchTest, RandomModelsGiveWhatSortingAllContinuationsGives) {
   EXPECT_GT(several_ends, 1000);
 }
 
-// With so many beams that none is ever left out, and no stopping: the best of all sequences.
+// With enough beams that no sequence is ever dropped, and no stopping: the best of all sequences.
 TEST(BeamSearchTest, WithEnoughBeamsTheBestOfAllSequencesIsFound) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     RandomModel model(seed, 3);

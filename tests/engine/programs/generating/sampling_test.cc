@@ -100,7 +100,7 @@ TEST(SamplingTest, WhatHasNoProbabilityIsNotDrawn) {
   EXPECT_TRUE(absl::IsInvalidArgument(NextToken(kLogits, all, {.temperature = 1}, 0).status()));
 }
 
-// Of sizes around those of the blocks in which rows are looked through.
+// Sizes around those of the blocks in which rows are searched.
 TEST(SamplingTest, OfEqualOnesTheFirstWhereverItIsAndNaNIsSeenAnywhere) {
   const float never = -std::numeric_limits<float>::infinity();
   std::mt19937 random(1);

@@ -1,5 +1,5 @@
-// Models made of other models: answers as of the steps one after another, whoever rides beside; and
-// what becomes of a request in the middle.
+// Models made of other models: answers as from the steps one after another, whichever requests are
+// batched; and what becomes of a request in the middle.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -341,11 +341,11 @@ TEST_F(PipelineTest, StepsAreLoadedWithTheirPipelineAndMustNotLeadBack) {
   ASSERT_TRUE(LoadAs("p", "steps: [{model: q}]\n").ok());
   EXPECT_TRUE(engine_->ModelReady("a"));
   EXPECT_TRUE(engine_->ModelReady("q"));
-  // Of models that are loaded.
+  // With models that are loaded.
   EXPECT_THAT(MessageOf(LoadAs("q", "steps: [{model: p}]\n")),
               AllOf(HasSubstr("step 1 (p)"), HasSubstr("leads back to 'q'")));
   EXPECT_TRUE(engine_->ModelReady("q")) << "as it was";
-  // Of models that are not.
+  // With models that are not.
   PutSettings("r", "steps: [{model: s}]\n");
   PutSettings("s", "steps: [{model: r}]\n");
   EXPECT_THAT(MessageOf(engine_->LoadFromRepository("r")), HasSubstr("r → s → r"));

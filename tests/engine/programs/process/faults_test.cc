@@ -1,4 +1,4 @@
-// What a function may do wrong, and who suffers from it.
+// What a function may do wrong, and which requests fail because of it.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/types.h>
@@ -128,7 +128,7 @@ TEST_F(FaultsTest, RaggedRowsOfOtherLengthsAreRefused) {
   EXPECT_THAT(MessageOf(Infer(Rows({1, 2}, 1)).status()), HasSubstr("other offsets"));
   EXPECT_THAT(MessageOf(Infer(Rows({0, 2}, 1)).status()), HasSubstr("returned 1 rows of 'output'"));
   EXPECT_THAT(MessageOf(Infer(Tensor::Of<float>({1}, {1})).status()), HasSubstr("[rows, length"));
-  // Where it takes none, they are its own.
+  // If it takes none, they are its own.
   ASSERT_TRUE(Load("from chairlift import Ragged\ndef predict(x) -> Ragged: return x\n").ok());
   EXPECT_THAT(MessageOf(Infer(Rows({1, 2}, 1)).status()), HasSubstr("must be a Ragged"));
 }
@@ -196,7 +196,7 @@ TEST_F(FaultsTest, NobodyIsLostWhereWorkersDieUnderLoad) {
   }
   for (Answer& answer : answers) failed += answer.get().ok() ? 0 : 1;
   EXPECT_GE(failed, kDeaths);
-  EXPECT_LE(failed, 4 * kDeaths);  // those who shared their batches
+  EXPECT_LE(failed, 4 * kDeaths);  // the requests that shared their batches
 }
 
 TEST_F(FaultsTest, AHangIsEndedAtItsDeadline) {
@@ -287,7 +287,8 @@ TEST_F(FaultsTest, WhatItPrintsIsNoAnswer) {
   EXPECT_TRUE(Infer(Row(2)).ok());
 }
 
-// A child that returns from the function answers nobody, and none keeps its parent's end open.
+// A child that returns from the function answers no request, and no child keeps its parent's end
+// open.
 TEST_F(FaultsTest, ForksAnswerNobody) {
   ASSERT_TRUE(Load("import os, time\n"
                    "def predict(x):\n"

@@ -146,7 +146,7 @@ class EndlessTest : public GeneratorTest {
     RequestId id = 0;
     Answer answer;
     std::shared_ptr<std::atomic<int>> steps = std::make_shared<std::atomic<int>>(0);
-    // Bytes of a step that nobody reads.
+    // Bytes of a step that no request reads.
     std::shared_ptr<std::atomic<int64_t>> unread = std::make_shared<std::atomic<int64_t>>(0);
   };
   Stream Begin(float value, int64_t unread = 0) {

@@ -226,8 +226,8 @@ TEST_F(ProcessTest, HooksApartMustBeOfTheClass) {
               HasSubstr("hooks_apart is for functions of equal rows"));
 }
 
-// Each answer is that of its request alone, whoever rides with it; batches have at most the rows
-// they may have.
+// Each answer is that of its request alone, whichever requests are batched with it; batches have at
+// most the rows they may have.
 TEST_F(ProcessTest, RequestsThatRideTogetherAnswerAsAlone) {
   ASSERT_TRUE(Load("def predict(x):\n"
                    "  assert len(x) <= 8, len(x)\n"
