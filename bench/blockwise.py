@@ -1,4 +1,4 @@
-"""Models with weights of 4 bits, as ONNX Runtime's MatMulNBitsQuantizer writes them: com.microsoft.MatMulNBits."""
+"""Models with 4-bit weights, as ONNX Runtime's MatMulNBitsQuantizer writes them: com.microsoft.MatMulNBits."""
 
 import numpy as np
 import onnx
@@ -8,7 +8,7 @@ BLOCK = 32
 
 
 def codes_and_scales(weight):
-    """Of a matrix [K, N]: codes [N, blocks, BLOCK / 2], two to a byte around 8, and scales [N, blocks]."""
+    """A matrix [K, N] becomes codes [N, blocks, BLOCK / 2], two to a byte around 8, and scales [N, blocks]."""
     k, n = weight.shape
     blocks = -(-k // BLOCK)
     padded = np.zeros((n, blocks * BLOCK), np.float32)

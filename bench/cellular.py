@@ -194,7 +194,7 @@ class Measurement:
                              useful.get(side) if useful else None)
 
     def peer_factors(self, label, batches, rates):
-        """Of padded batches that were run one after the other."""
+        """Padded batches that were run one after the other."""
         padding = useful_share(batches)
         for side, values in rates.items():
             self.report.add_factors(f"{self.label} {label} {side}", padding=padding,

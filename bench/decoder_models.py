@@ -51,8 +51,9 @@ SHAPES = {
     "gpt2": Shape("gpt2", 12, 768, 12, 3072, 50257),
     "t5_small": Shape("t5_small", 6, 512, 8, 2048, 32128, source=True),
     "transformer_base": Shape("transformer_base", 6, 512, 8, 2048, 32000, source=True),
-    # TurboTransformers' decoder (Fang et al., PPoPP 2021, Table 3): 6 layers, 16 heads, 4 beams. Of its sizes the table has 3072 alone, under
-    # "hidden_size", where its other rows have that of the layers between; heads have 64 columns, as in those.
+    # TurboTransformers' decoder (Fang et al., PPoPP 2021, Table 3): 6 layers, 16 heads, 4 beams. The table names only
+    # 3072 of its sizes, under "hidden_size", where its other rows have that of the layers between; heads have 64
+    # columns, as in those.
     "turbo_decoder": Shape("turbo_decoder", 6, 1024, 16, 3072, 32000, source=True, beams=4),
 }
 

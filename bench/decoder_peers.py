@@ -248,7 +248,7 @@ def ctranslate2_ways(shape, folder):
 
 class LlamaCpp:
     """The loop of llama.cpp's server on its library: every sequence under way has a token in each batch, and the
-    prompts of newcomers ride beside, up to `n_batch` tokens."""
+    prompts of new requests are batched with them, up to `n_batch` tokens."""
 
     def __init__(self, folder, sequences, n_batch):
         import llama_cpp

@@ -195,11 +195,11 @@ def translation(report, machine, name, peers, folder, args):
                AIMS["translation"])
     if "ctranslate2" not in ways:
         return ours.close()
-    # One by one, or whoever waits together: the better of the two at this rate.
+    # One by one, or all waiting requests together: the better of the two at this rate.
     rate = 0.6 * statistics.median(rates["ctranslate2"]) * len(part) / tokens
     servers = [way for way in peers.ways if way.startswith("ctranslate2") and ("one by one" in way or "answer" in way)]
     serve = lambda way, seed: peers.ask("serve", way=way, counts=counts, rate=rate, seconds=args.seconds, seed=seed)  # noqa: E731
-    servers = [way for way in servers if "32" not in way]  # nearly never so many wait
+    servers = [way for way in servers if "32" not in way]  # that many requests hardly ever wait
     server = min(servers, key=lambda way: statistics.fmean(serve(way, 99)))
     runs = harness.in_turns(args.rounds, ours=functools.partial(ours.ask, "open", rate, args.seconds, 1),
                             peer=lambda: serve(server, 1))

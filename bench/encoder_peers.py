@@ -44,7 +44,7 @@ class Way:
         self.pool = concurrent.futures.ThreadPoolExecutor(lanes)
 
     def seconds(self, requests):
-        """Of all requests, which are all there at the beginning."""
+        """For all requests, which all arrive at the beginning."""
         begin = time.perf_counter()
         list(self.pool.map(self.run_batch, self.split(requests)))
         return time.perf_counter() - begin

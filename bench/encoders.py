@@ -62,7 +62,7 @@ class Model:
         return flops.count(self.model, encoder_peers.model_inputs([np.full(length, 1000)]))[0]
 
     def operations_of(self, lengths):
-        # Of a length they are a polynomial of the second degree, which three points give.
+        # They are a polynomial of the second degree in the length, which three points give.
         at = [16, 64, 256]
         curve = np.polyfit(at, [self.operations(n) for n in at], 2)
         return float(np.polyval(curve, np.array(lengths)).sum())

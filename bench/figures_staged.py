@@ -50,7 +50,7 @@ COLOURS = {"ZeroBatch": PADDED, "DelayBatch": MERGED, "staged": OURS, "staged, l
 
 
 def operator_ms(model, rows):
-    """Of each operator in turn."""
+    """For each operator in turn."""
     out = []
     for share, preferred in MODELS[model]:
         count = round(share * OPERATORS)

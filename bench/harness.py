@@ -29,7 +29,7 @@ def cpu_name():
 
 
 def cache_bytes(level):
-    """Of the first processor's data cache at `level`; 0: not known."""
+    """Size of the first processor's data cache at `level`; 0: not known."""
     for index in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         if int((index / "level").read_text()) == level and (index / "type").read_text().strip() != "Instruction":
             return int((index / "size").read_text().strip().removesuffix("K")) << 10
@@ -102,7 +102,7 @@ class Report:
 
 
 class WorkerFailed(SystemExit):
-    """A program that is told by lines ended or answered something else; says why. A benchmark that does not catch it ends."""
+    """A program of a line protocol ended or gave a wrong answer; says why. A benchmark that does not catch it ends."""
 
 
 class Told:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every kernel of the hot path on one thread, its processor time against its bound: max(FLOPs / measured peak, bytes / measured bandwidth).
 
-The shapes are those of tests/ops/kernel_cases.h, which the tests compare with float64. Where an implementation does not
-take a case, the reason stands in its place. Layers of recurrent cells of hidden sizes 16 to 2,048 at 1, 8 and 64 rows
+The shapes are those of tests/ops/kernel_cases.h, which the tests compare with float64. If an implementation does not
+take a case, the row has the reason instead. Layers of recurrent cells of hidden sizes 16 to 2,048 at 1, 8 and 64 rows
 stand beside ONNX Runtime's LSTM, GRU and RNN on one thread, round by round.
 """
 

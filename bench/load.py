@@ -12,7 +12,7 @@ WORKERS = 2
 
 
 class Load:
-    """A process of bench/sequence_load; `kind` names it in the report. `device`: its last arguments, where there are any."""
+    """A process of bench/sequence_load; `kind` names it in the report. `device`: its last arguments, if any."""
 
     def __init__(self, kind, arguments, shapes, folder, vocabulary, build=harness.BUILD, programs=None, device=()):
         file = pathlib.Path(folder) / f"shapes-{abs(hash(tuple(shapes)))}.txt"
@@ -73,9 +73,9 @@ def middle(results, key):
 
 
 def add_factors(report, label, results, loop, bound, useful=None):
-    """Of a load's results, by medians. kernel: the cells in a bare loop at full batches (`loop`, tokens a second), to
-    the machine's bound. padding: rows that somebody asked for, of all. busy: of the workers' time. batch: what is left,
-    what smaller batches and going from one to the next make of the bare loop."""
+    """The parts of a load's results, by medians. kernel: the cells in a bare loop at full batches (`loop`, tokens a
+    second), to the machine's bound. padding: the share of rows that belong to a request. busy: of the workers' time.
+    batch: what is left, what smaller batches and going from one to the next make of the bare loop."""
     useful = middle(results, "useful") if useful is None else useful
     busy = min(1.0, middle(results, "busy"))
     report.add_factors(

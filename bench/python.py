@@ -211,8 +211,8 @@ REPLY_BYTES = 400  # about as ours
 
 
 def nginx_rate(rounds, seconds):
-    """Requests a second of the same body that nginx answers with a constant of our answer's size: what the client and the
-    connections leave on this machine to whoever computes."""
+    """Requests a second of the same body that nginx answers with a constant of our answer's size: an upper bound, set
+    by the client and the connections on this machine."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, port = pathlib.Path(temporary), harness.free_port()
         body, headers = v2_body("output")
@@ -422,7 +422,7 @@ def call_rows(report, rounds, seconds):
 
 
 def document_rows(report, elements):
-    """So many numbers one after the other and all at once."""
+    """This many numbers, one after the other and all at once."""
     import batched_service
 
     for name, run in batched_service.runs(elements).items():

@@ -2,8 +2,8 @@
 """One model, one request after another: Chairlift's engine against ONNX Runtime, same threads, in turns.
 
 Each row checks first that both give the same answer. `bound` is the time that the model's multiply-adds take at the
-measured peak, or its weights at the measured bandwidth (the larger), as % of our time; Winograd convolution does
-fewer multiply-adds than are counted, and bytes are multiplied faster, so it can pass 100%. Of models with weights of 4 bits
+measured peak, or its weights at the measured bandwidth (the larger), as % of our time; Winograd convolution does fewer
+multiply-adds than are counted, and bytes are multiplied faster, so it can pass 100%. For models with 4-bit weights
 `int8` lets both sides round activations to 8 bits, as such models mostly do; where a rounding falls otherwise, answers
 differ by more than elsewhere.
 """

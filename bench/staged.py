@@ -156,7 +156,7 @@ def figures_of(run):
 
 
 def medians(runs):
-    """Of the rounds of a load; `kept_up` if most did."""
+    """Medians of the rounds of a load; `kept_up` if most did."""
     return {key: statistics.median(run[key] for run in runs) for key in ("mean", "p99", "achieved")} | {
         "kept_up": 2 * sum(run["kept_up"] for run in runs) > len(runs)}
 
@@ -186,7 +186,7 @@ def measure_peaks(report, loads, found, tune):
     if tune:
         found["tuned"] = loads.tune_delay()
         found["peaks"]["delay"] = found["tuned"]["peak"]
-        if not loads.model.text:  # the first delay that was tried is none
+        if not loads.model.text:  # the first delay that was tried is 0
             found["peaks"]["zero"] = found["tuned"]["delays"][0]["peak"]
     else:
         loads.delay_us = UNTUNED_DELAY_US

@@ -3,11 +3,11 @@
 
 A request is one tree; a leaf and an inner node are cells, as in examples/models/cells.py. Full load keeps 256 requests
 under way; latencies are those of Poisson arrivals. How many rows a task takes, the engine chooses (--rows).
-`graph_merge` is a policy on the same kernels: the graphs of at most 64 requests run level by level, and nobody leaves
-before all have ended. DyNet merges the same by its automatic batching. It runs on one thread, so it has two processes,
-each with half of the requests; of the batch sizes and of two ways to write the gates, those that were fastest before
-the first round. Below the rows of each load stand the factors that its distance to the bound is the product of
-(bench/load.py, add_factors).
+`graph_merge` is a policy on the same kernels: the graphs of at most 64 requests run level by level, and no request
+leaves before all have ended. DyNet merges the same by its automatic batching. It runs on one thread, so it has two
+processes, each with half of the requests; of the batch sizes and of two ways to write the gates, those that were
+fastest before the first round. Below the rows of each load stand the factors that its distance to the bound is the
+product of (bench/load.py, add_factors).
 """
 
 import contextlib
@@ -107,7 +107,7 @@ def measure(report, hidden, folder, args, stack):
     trees = every[::max(1, len(every) // COUNT)][:COUNT]
     nodes = sum(2 * tree.count(".") - 1 for tree in trees)
     leaves = sum(tree.count(".") for tree in trees)
-    # Of one node, leaves and inner nodes as they occur; `classes` runs once a tree.
+    # For one node, leaves and inner nodes as they occur; `classes` runs once a tree.
     mix = {"leaf": leaves / nodes, "internal": (nodes - leaves) / nodes, "classes": len(trees) / nodes}
     flops = 2 * hidden * (mix["leaf"] * 3 * hidden + mix["internal"] * 2 * 5 * hidden)
     bound = harness.measure_peak(WORKERS)[str(WORKERS)]["gflops"] * 1e9 / flops

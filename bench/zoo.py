@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Models that nobody chose for us, one request after another: Chairlift's engine against ONNX Runtime, same threads.
+"""Models that we did not choose ourselves, one request after another: Chairlift's engine against ONNX Runtime, same
+threads.
 
 The models (zoo_models.py) are exported once, into build/zoo; remove a file to have it written again. Each row checks
 first that our answer is that of ONNX Runtime with its optimisers off; one that is not counts as a failure, and the
-others go on. Where ONNX Runtime with its optimisers differs from itself without them, the row says so. Both engines,
-with each number of threads, take turns. Before each turn all sleep for harness.TURN_PAUSE_SECONDS, so that ONNX
-Runtime's idle threads stop spinning for work and take no core from whoever is next. `bound` is as in runtime.py, and
-left out where a model has operators that flops.py does not count. Below a row where ONNX Runtime is faster: the three
-operators that take the most of our time.
+others go on. The row says so if ONNX Runtime with its optimisers differs from itself without them. Both engines, with
+each number of threads, take turns. Before each turn all sleep for harness.TURN_PAUSE_SECONDS, so that ONNX Runtime's
+idle threads stop spinning for work and take no core from the next engine. `bound` is as in runtime.py, and left out
+where a model has operators that flops.py does not count. Below a row where ONNX Runtime is faster: the three operators
+that take the most of our time.
 """
 
 import collections

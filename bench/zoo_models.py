@@ -445,7 +445,7 @@ def settle(module, arguments):
         norm.train()
     module(*arguments)
     for norm in norms:
-        # Of few values a variance may be next to nothing, and what it divides out of range.
+        # The variance of few values may be close to 0, and what is divided by it out of range.
         norm.running_var.clamp_(min=0.1 * float(norm.running_var.mean()))
         norm.eval()
 

@@ -12,7 +12,7 @@ def infer(url, model, body):
 
 
 def post(url, path, body):
-    """The answer to a request. Where there is none: one line that says why, and exit code 1."""
+    """The answer to a request. Without one: prints one line that says why, and exits with 1."""
     url = url if "://" in url else f"http://{url}"
     request = urllib.request.Request(f"{url.rstrip('/')}{path}", json.dumps(body).encode())
     try:

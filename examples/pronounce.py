@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks a running server how words are said: examples/pronounce.py chair lift gondola (after `make run`).
 
-With --best 3, a Transformer gives so many ways of saying each, the likeliest first, out of a search with beams. With
+With --best 3, a Transformer gives three pronunciations of each, the likeliest first, from a beam search. With
 --stress, the pretrained network of the package g2p_en says which vowels are stressed: 1 most, 2 less, 0 not.
 """
 
@@ -16,7 +16,8 @@ PHONES = """AA AE AH AO AW AY B CH D DH EH ER EY F G HH IH IY JH K L M N NG OW O
 ZH""".split()
 
 
-# Of g2p_en: its letters begin behind padding, unknown ones and the end of a word, its phonemes behind these and the begin of an answer.
+# For g2p_en: its letters begin behind padding, unknown ones and the end of a word, its phonemes behind these and the
+# begin of an answer.
 END, FIRST_LETTER, FIRST_STRESSED = 2, 3, 4
 STRESSED = """AA0 AA1 AA2 AE0 AE1 AE2 AH0 AH1 AH2 AO0 AO1 AO2 AW0 AW1 AW2 AY0 AY1 AY2 B CH D DH EH0 EH1 EH2 ER0 ER1 ER2 EY0 EY1
 EY2 F G HH IH0 IH1 IH2 IY0 IY1 IY2 JH K L M N NG OW0 OW1 OW2 OY0 OY1 OY2 P R S SH T TH UH0 UH1 UH2 UW UW0 UW1 UW2 V W Y Z

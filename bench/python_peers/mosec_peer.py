@@ -1,5 +1,5 @@
-"""mosec: rows as raw bytes, as its documentation has it for speed; batches of up to $BATCH that wait for nobody longer than
-a millisecond, the least that it takes."""
+"""mosec: rows as raw bytes, as its documentation has it for speed; batches of up to $BATCH that wait at most a
+millisecond for more requests, the least that it takes."""
 
 import os
 

@@ -40,8 +40,8 @@ def cell(name: str, inputs: Mapping[str, Any] | None = None, /, *, rows: int | N
     """A cell to be yielded by an unfold function.
 
     inputs: by name, an array or an output of another cell (`node["h"]`, or a row of one, `node["h"][3]`) each.
-    rows: None: one row, whose arrays have no axis of rows. Else so many: arrays are [rows, …]; an output of one row is
-        read by all of them.
+    rows: None: one row, whose arrays have no axis of rows. Otherwise that number of rows: arrays are [rows, …]; an
+        output of one row is read by all of them.
     """
     return _core.Cell(name, {**(inputs or {}), **named}, -1 if rows is None else rows)
 

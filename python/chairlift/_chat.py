@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def read_text(folder, name):
-    """None where there is no such file."""
+    """None if there is no such file."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return None
@@ -37,7 +37,7 @@ def read_text(folder, name):
 
 
 def read_json(folder, name):
-    """A dictionary; empty where there is no such file."""
+    """A dictionary; empty if there is no such file."""
     text = read_text(folder, name)
     if text is None:
         return {}
@@ -57,7 +57,8 @@ def of_token(token):
 
 
 class Template:
-    """Of the files beside a tokenizer.json. Without one, and without the package jinja2, messages are refused, by name."""
+    """The chat template of the files beside a tokenizer.json. Without one, and without the package jinja2, messages are
+    refused, by name."""
 
     def __init__(self, folder):
         self.why, self.child = None, None

@@ -1,7 +1,9 @@
-"""Where a long text may be cut so that the tokens of its beginning, or of its end, are known from that part alone.
+"""Places at which a long text may be cut so that the tokens of its beginning, or of its end, are known from that part
+alone.
 
-Tokens are made within pieces that the tokenizer splits the text into. Whether it splits between a word and the white space
-behind it, whatever stands elsewhere, is proved from the parts that it is made of; there is no such place for others.
+Tokens are made within pieces that the tokenizer splits the text into. Whether it splits between a word and the white
+space behind it, whatever stands elsewhere, is proved from the parts that it is made of; there is no such place for
+others.
 """
 
 import json
@@ -13,7 +15,7 @@ LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase"
                      "Precompiled"}
 SPLITS_AT_WHITE_SPACE = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 LOCAL_PRE_TOKENIZERS = {"Punctuation", "Digits"}
-# Of GPT-4 and Llama 3, and of Qwen 2: no alternative goes on from a letter or digit to white space.
+# The patterns of GPT-4 and Llama 3, and of Qwen 2: no alternative goes on from a letter or digit to white space.
 SPLIT_PATTERNS = {r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + digits +
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+" for digits in ("", "{1,3}")}
 WORD = r"[^\W_]"  # letters and digits: no normal form combines them with what is before
@@ -24,7 +26,7 @@ MARK = "\u2581"  # what stands for a space
 
 
 def parts_of(part):
-    """Of a normalizer or pre-tokenizer, as its file has them."""
+    """The parts of a normalizer or pre-tokenizer, as its file has them."""
     if part is None:
         return []
     said = json.loads(part.__getstate__())
@@ -38,14 +40,14 @@ def parts_of(part):
 
 
 def may_span_words(token):
-    """Of an added token: whether it may match over the white space between two words."""
+    """Whether an added token may match over the white space between two words."""
     if re.search(r"\s", token.content):
         return True
     return token.normalized and re.search(r"\s|" + MARK, unicodedata.normalize("NFKC", token.content)) is not None
 
 
 def splits_at_marks(tokenizer):
-    """Of a tokenizer that makes pieces of whole texts, spaces marked: whether no piece goes on from a word to a space."""
+    """Whether no piece goes on from a word to a space, for a tokenizer that splits whole texts with marked spaces."""
     if type(tokenizer.model).__name__ not in ("BPE", "Unigram"):
         return False
     pieces = tokenizer.get_vocab(with_added_tokens=False)

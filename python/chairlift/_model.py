@@ -133,7 +133,7 @@ class Model:
 
         y = model(x=array)          y = model(array)          y = model({"x": array})
 
-    The answer is the output's array, or a dict of arrays by name where there are several. Inputs are anything with a
+    The answer is the output's array, or a dict of arrays by name if there are several. Inputs are anything with a
     buffer or DLPack, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of
     Python get. A number alone stands for an array of one, where the input has one dimension. They are borrowed, not
     copied, if they lie dense in memory, and must not be written until the answer is there. The answer owns its memory.
@@ -229,7 +229,7 @@ class Model:
                **inputs: Any) -> Any:
         """Returns at once: a concurrent.futures.Future, or, of a ragged batch, a list of one for each row. The future
         has the answer, or its exception; its `cancel()` reaches the engine: a request that waits is not computed, one
-        that runs stops at the next operator if nobody else is in its batch."""
+        that runs stops at the next operator if no other request is in its batch."""
         given = self._inputs(args, inputs)
         if is_ragged(given):
             rows, single = rows_of(given, self._ranks)
@@ -261,7 +261,7 @@ class Model:
             try:
                 loop.call_soon_threadsafe(self._settle_here, future, outputs, single, arrays, error)
             except RuntimeError:
-                pass  # the loop is closed, and with it whoever waited
+                pass  # the loop is closed, and with it the task that waited
 
         request = self._core.start(inputs, timeout, _wanted(outputs), done, None)
         try:
@@ -308,12 +308,12 @@ class Model:
         return self._texts.rerank(query, texts, raw_scores, truncate, timeout)
 
     def complete(self, texts: str | Sequence[str], *, timeout: float | None = None, **parameters: Any) -> Any:
-        """What follows a text: a Completion, whose `text` it is. Of a model that generates, with a tokenizer.json beside
-        its file; the first call starts the tokenizer, in processes of its own. Of a list of texts, a list, whose requests
-        share every step.
+        """What follows a text: a Completion, whose `text` it is. For a model that generates, with a tokenizer.json
+        beside its file; the first call starts the tokenizer, in processes of its own. A list of texts gives a list; its
+        requests share every step.
 
         parameters: by name, as docs/guides/language-models.md lists them: max_tokens, temperature, top_p, seed, stop
-            (a text, or several), logprobs, … With `n`, a list of so many answers stands for each Completion.
+            (a text, or several), logprobs, … With `n`, each Completion is a list of that many answers.
         """
         return self._texts.complete(texts, timeout, parameters)
 

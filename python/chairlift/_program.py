@@ -137,7 +137,7 @@ class Server:
 
     def close(self) -> None:
         """Has the server end after its requests in flight, and waits for that."""
-        self._process.send_signal(signal.SIGINT)  # nobody is to notice that it ends, as after SIGTERM
+        self._process.send_signal(signal.SIGINT)  # unlike SIGTERM, without waiting for --drain-seconds
         self._process.wait()
         self._socket.close()
 

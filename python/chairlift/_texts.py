@@ -146,7 +146,7 @@ def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _completions(arrays: dict[str, np.ndarray], several: bool) -> Any:
-    """Of the answer's rows; `several`: as a list even if there is one."""
+    """The completions of the answer's rows; `several`: as a list even if there is one."""
     found = [Completion(text.decode(), arrays["finish_reason"][i].decode(), int(arrays["num_prompt_tokens"][0]),
                         int(arrays["num_tokens"][i]), _tokens(arrays, i) if "tokens" in arrays else None)
              for i, text in enumerate(arrays["text_output"])]

@@ -44,7 +44,7 @@ SHORT = 2048  # characters of a text that is not worth cutting
 
 
 def max_tokens(folder):
-    """Of one row: the smallest number that the files beside the tokenizer name."""
+    """Tokens in one row: the smallest number that the files beside the tokenizer name."""
     config = read_json(folder, "config.json")
     numbers = [read_json(folder, "sentence_bert_config.json").get("max_seq_length"),
                read_json(folder, "tokenizer_config.json").get("model_max_length")]
@@ -79,7 +79,7 @@ class Encoder:
     def __init__(self, tokenizer, most):
         self.tokenizer, self.most = tokenizer, most
         self.cuts = cuts_of(tokenizer)
-        self.short = max(SHORT, 8 * most)  # characters; most texts of so many tokens have fewer
+        self.short = max(SHORT, 8 * most)  # characters; most texts with that many tokens have fewer
 
     def is_short(self, entry):
         """Whether it is not worth cutting."""
@@ -107,7 +107,7 @@ class Encoder:
             length *= 4
 
     def begin_of(self, text, truncate, special):
-        """Of a text that is known from its beginning to have too many tokens, when its last are dropped; else None."""
+        """The tokens of a text known from its beginning to have too many, if the last are dropped; else None."""
         for length in self.lengths_to(text):
             found = self.cuts.search(text, length)
             if found is None:
@@ -122,7 +122,7 @@ class Encoder:
         return None
 
     def end_of(self, text, truncate, _):
-        """Of a text that is known from its end to have too many tokens, when its first are dropped; else None."""
+        """The tokens of a text known from its end to have too many, if the first are dropped; else None."""
         for length in self.lengths_to(text):
             places = self.cuts.finditer(text, len(text) - length)
             first, second = next(places, None), next(places, None)
@@ -171,7 +171,7 @@ class Encoder:
         return ids, types, len(ids)
 
     def ids_of(self, text, cut):
-        """A text's tokens. `cut`: only so many that they are known to be too many."""
+        """A text's tokens. `cut`: only enough of them to know that there are too many."""
         for length in self.lengths_to(text) if cut else ():
             found = self.cuts.search(text, length)
             if found is None:
@@ -303,7 +303,7 @@ class Texts:
         return ids.tolist(), [0] * len(ids), len(ids)
 
     def side_of(self, truncate):
-        """Of 3, what tokenizer_config.json says."""
+        """For 3: what tokenizer_config.json says."""
         return truncate if truncate != 3 else 2 if self.side == "left" else 1
 
     def described(self, text, special_tokens):

@@ -45,7 +45,7 @@ WATCH = 100e-6  # s: how long to look for the next message before sleeping, wher
 
 
 class Cancelled(Exception):
-    """Nobody waits for the batch any more."""
+    """No request waits for the batch any more."""
 
 
 def fit(text):
@@ -150,7 +150,7 @@ class Connection:
                 return got
 
     def is_cancelled(self):
-        """Whether nobody waits any more for the batch that is computed."""
+        """Whether no request waits any more for the batch that is computed."""
         closed = self.waiting and not self.waiting[-1][0]
         while not closed and (got := self.receive_now()) is not None:
             if not self.is_taken(got):
@@ -174,7 +174,7 @@ class Connection:
         if kind not in (ANSWER, CALL_FAILED):
             return False
         future = self.calls.pop(number, None)
-        if future is None or future.done():  # nobody waits for it any more
+        if future is None or future.done():  # no request waits for it any more
             for descriptor in descriptors:
                 os.close(descriptor)
         elif kind == ANSWER:
