@@ -78,11 +78,12 @@ def words(sentence):
     return sum(any(c.isalnum() for c in word) for word in sentence.split())
 
 
-def read_phrases(path):
-    """Lines of `regular expression -> what to write instead`. One without capitals matches any case."""
+def read_phrases(path, place="docs"):
+    """Lines of `regular expression -> what to write instead`, for "docs" or for "code". phrases.txt has the format."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith("#"):
-            phrase, _, instead = line.partition("->")
+        only, rest = re.fullmatch(r"(?:(docs|code): )?(.*)", line).groups()
+        if line.strip() and not line.startswith("#") and only in (None, place):
+            phrase, _, instead = rest.partition("->")
             yield phrase.strip(), re.compile(phrase.strip(), 0 if re.search("[A-Z]", phrase) else re.I), instead.strip()
 
 

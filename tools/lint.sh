@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# The prose of the pages below, clang-format and layers on every source, clang-tidy on those named, on all, or on what
-# changed: against the merge base with main or, on main, against the last commit but one; the 16 with most changed
-# lines, for 150 s at most.
+# The prose of the pages below and of all comments, clang-format and layers on every source, clang-tidy on those named,
+# on all, or on what changed: against the merge base with main or, on main, against the last commit but one; the 16 with
+# most changed lines, for 5 minutes at most.
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -t prose < <(git ls-files README.md CONTRIBUTING.md 'docs/*.md' ':!docs/reference/command-line.md' ':!docs/reference/python-api.md')
 python3 tools/check_prose.py --quiet "${prose[@]}"
 echo "prose: ${#prose[@]} pages"
+mapfile -t commented < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh' '*.py')
+python3 tools/check_comments.py "${commented[@]}"
 mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 clang-format --dry-run --Werror "${sources[@]}"
 echo "clang-format: ${#sources[@]} files"
