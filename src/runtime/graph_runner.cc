@@ -15,10 +15,18 @@ namespace {
 
 Status Stopped() { return absl::CancelledError("the run was stopped"); }
 
-// Kept whatever their size.
+// Kept whatever they hold, and one more for each body.
 constexpr int kPlansKept = 4;
 
-// Where an operand of zero bytes may point.
+int CountBodies(const Graph& graph) {
+  int bodies = 0;
+  for (const Node& node : graph.nodes) {
+    for (const auto& [name, body] : Subgraphs(node)) bodies += 1 + CountBodies(*body);
+  }
+  return bodies;
+}
+
+// Where an operand of no bytes at all may point.
 alignas(64) std::byte nothing[64];
 
 Status MoreThanLimit(size_t bytes, size_t limit) {
@@ -206,12 +214,35 @@ class GraphRunner::RunState {
 
 GraphRunner::GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights,
                          Device& device)
-    : graph_(graph), weights_(weights), device_(device), plans_(max_plan_bytes, kPlansKept) {
-  for (const Node& node : graph.nodes) {
+    : graph_(graph),
+      weights_(weights),
+      device_(device),
+      own_plans_(new Plans{{max_plan_bytes, kPlansKept + CountBodies(graph)}}),
+      plans_(*own_plans_),
+      number_(plans_.graphs++) {
+  MakeBodies();
+}
+
+GraphRunner::GraphRunner(const Graph& graph, Plans& plans, WeightCache& weights, Device& device)
+    : graph_(graph), weights_(weights), device_(device), plans_(plans), number_(plans_.graphs++) {
+  MakeBodies();
+}
+
+GraphRunner::~GraphRunner() = default;
+
+void GraphRunner::MakeBodies() {
+  for (const Node& node : graph_.nodes) {
     for (const auto& [name, body] : Subgraphs(node)) {
-      bodies_[body.get()] = std::make_unique<GraphRunner>(*body, max_plan_bytes, weights, device);
+      bodies_[body.get()].reset(new GraphRunner(*body, plans_, weights_, device_));
     }
   }
+}
+
+PlanKey GraphRunner::KeyOf(int width) const {
+  PlanKey key;
+  key.Add(number_);
+  key.Add(width);
+  return key;
 }
 
 TensorDesc GraphRunner::DescOfInput(size_t i, DType dtype, const Shape& stored) const {
@@ -226,10 +257,9 @@ TensorDesc GraphRunner::DescOfInput(size_t i, DType dtype, const Shape& stored) 
 }
 
 StatusOr<PlanPtr> GraphRunner::Prepare(std::span<const TensorDesc> inputs, int width) {
-  PlanKey key;
-  key.Add(width);
+  PlanKey key = KeyOf(width);
   for (const TensorDesc& input : inputs) key.Add(input.dtype, input.shape);
-  return plans_.Get(key, [&] {
+  return plans_.kept.Get(key, [&] {
     std::vector<TensorDesc> descs;
     descs.reserve(inputs.size());
     for (const TensorDesc& input : inputs) {
@@ -240,10 +270,9 @@ StatusOr<PlanPtr> GraphRunner::Prepare(std::span<const TensorDesc> inputs, int w
 }
 
 StatusOr<PlanPtr> GraphRunner::PlanFor(std::span<const Tensor> inputs, int width) {
-  PlanKey key;
-  key.Add(width);
+  PlanKey key = KeyOf(width);
   for (const Tensor& input : inputs) key.Add(input.dtype(), input.shape());
-  return plans_.Get(key, [&] {
+  return plans_.kept.Get(key, [&] {
     std::vector<TensorDesc> descs;
     descs.reserve(inputs.size());
     for (const Tensor& input : inputs) {
@@ -255,8 +284,9 @@ StatusOr<PlanPtr> GraphRunner::PlanFor(std::span<const Tensor> inputs, int width
 
 StatusOr<PlanPtr> GraphRunner::Continue(const Plan& plan, std::span<const Tensor> late, int width) {
   PlanKey key;
+  key.Add(-plan.number);  // numbers of graphs are not negative, those of plans positive
   for (const Tensor& t : late.last(plan.rest->fresh_late)) key.Add(t.dtype(), t.shape());
-  return plan.continuations.Get(key, [&] {
+  return plans_.kept.Get(key, [&] {
     return BuildPlan(graph_, StateAfter(graph_, plan, late), width, weights_, device_);
   });
 }

@@ -20,11 +20,14 @@ struct RunContext {
   NodeTimer* timer = nullptr;  // null: nodes are not timed
 };
 
-// Thread-safe once created. `graph`, `weights` and `device` must outlive it.
+// Thread-safe once created. `graph`, `weights` and `device` must outlive it. All plans together, of
+// its bodies and the continuations of plans included, hold `max_plan_bytes` at most; a few of the
+// most recently used ones are kept whatever they hold.
 class GraphRunner {
  public:
   GraphRunner(const Graph& graph, int64_t max_plan_bytes, WeightCache& weights,
               Device& device = CpuDevice());
+  ~GraphRunner();
 
   // Inputs correspond to graph.inputs, including captures, in their stored shapes
   // (TensorDesc::StoredShape); they are not checked against the graph. Outputs are in stored shapes
@@ -35,8 +38,22 @@ class GraphRunner {
   // The plan for inputs of these types and stored shapes.
   StatusOr<PlanPtr> Prepare(std::span<const TensorDesc> inputs, int width);
 
+  // What is kept of the graph, its bodies and continuations.
+  int plans_kept() const { return plans_.kept.size(); }
+  int64_t held_bytes() const { return plans_.kept.held_bytes(); }
+
  private:
   class RunState;
+  // Of a graph and all bodies in it.
+  struct Plans {
+    PlanCache<PlanPtr> kept;
+    int64_t graphs = 0;  // that have a number
+  };
+
+  // Of a body, whose plans are among those of the model.
+  GraphRunner(const Graph& graph, Plans& plans, WeightCache& weights, Device& device);
+  void MakeBodies();
+  PlanKey KeyOf(int width) const;
 
   // Input i of the graph with that stored shape.
   TensorDesc DescOfInput(size_t i, DType dtype, const Shape& stored) const;
@@ -53,7 +70,9 @@ class GraphRunner {
   const Graph& graph_;
   WeightCache& weights_;
   Device& device_;
-  PlanCache<PlanPtr> plans_;
+  const std::unique_ptr<Plans> own_plans_;  // null for a body
+  Plans& plans_;
+  const int64_t number_;  // of the graph, among those of `plans_`
   std::map<const Graph*, std::unique_ptr<GraphRunner>> bodies_;
 };
 

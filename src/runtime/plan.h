@@ -6,7 +6,7 @@
 // Continuations are kept by those shapes, as plans are kept by input shapes. Most models have no
 // late node and one plan.
 //
-// Immutable once built, except for the cache of continuations, which is thread-safe.
+// Immutable once built.
 #ifndef CHAIRLIFT_RUNTIME_PLAN_H_
 #define CHAIRLIFT_RUNTIME_PLAN_H_
 
@@ -85,10 +85,6 @@ struct BindState {
   std::vector<bool> output_done;     // by index of the graph's outputs
 };
 
-// Per plan.
-inline constexpr int64_t kMaxContinuationBytes = int64_t{1} << 20;
-inline constexpr int kContinuationsKept = 16;  // whatever their size
-
 class Plan;
 using PlanPtr = std::shared_ptr<const Plan>;
 
@@ -104,8 +100,8 @@ class Plan {
   size_t arena_bytes = 0;     // from the arena's start, including earlier plans of this run
   PlanStats stats;
 
-  std::unique_ptr<const BindState> rest;  // null if nothing is left after this plan
-  mutable PlanCache<PlanPtr> continuations{kMaxContinuationBytes, kContinuationsKept};
+  std::unique_ptr<const BindState> rest;  // null where nothing is left to do after this
+  int64_t number = 0;                     // tells plans apart
 
  private:
   friend class PlanBuilder;

@@ -1,5 +1,6 @@
 // Builds plans: the order of nodes, the values known without running, and the place of everything.
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <numeric>
 
@@ -481,6 +482,8 @@ class PlanBuilder {
     plan_->stats.late_nodes = static_cast<int>(late_.size());
     plan_->stats.arena_bytes = plan_->arena_bytes;
     plan_->stats.held_bytes = HeldBytes();
+    static std::atomic<int64_t> made{0};
+    plan_->number = ++made;
     if (late_.empty()) return absl::OkStatus();
     state_.nodes = std::move(deferred_);
     plan_->rest = std::make_unique<const BindState>(std::move(state_));
@@ -497,7 +500,7 @@ class PlanBuilder {
       bytes += static_cast<int64_t>(plan_->own_weights_->byte_size());
     }
     if (late_.empty()) return bytes;
-    return bytes + std::ssize(state_.values) * int64_t{sizeof(BoundValue)} + kMaxContinuationBytes;
+    return bytes + std::ssize(state_.values) * int64_t{sizeof(BoundValue)};
   }
 
   const Graph& graph_;

@@ -5,6 +5,7 @@
 
 #include "graph/graph_builder.h"
 #include "runtime/executable.h"
+#include "runtime/graph_runner.h"
 #include "runtime/run_deadline.h"
 #include "runtime/test_operators.h"
 
@@ -53,6 +54,43 @@ TEST(ControlFlowTest, IfRunsTheBranchOnItsOwnCaptures) {
   out = RunGraph(graph, {Tensor::Scalar(false), Floats({1}), Floats({2, 3})});
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_THAT((*out)[0].values<float>(), ElementsAre(21));
+}
+
+// Bodies have no bound of their own.
+TEST(ControlFlowTest, PlansOfAllBodiesTogetherStayWithinTheBoundOfTheModel) {
+  GraphBuilder b;
+  const ValueId condition = b.Input("c", DType::kBool, SymbolicShape::Scalar());
+  ValueId x = b.Input("x", DType::kFloat, kAny);
+  for (int i = 0; i < 4; ++i) {
+    x = b.Op(ControlOp("If"), {condition, x, x},
+             Attrs({{"then_branch", AddCapture(1)}, {"else_branch", AddCapture(2)}}));
+  }
+  b.Output(x);
+  const Graph graph = std::move(b).Build();
+  WeightCache weights;
+  SoloTeam team;
+  Arena arena;
+  const auto run = [&](GraphRunner& runner, bool value, int64_t size) {
+    const std::vector<Tensor> inputs = {Tensor::Scalar(value),
+                                        Tensor::Allocate(DType::kFloat, Shape{size})};
+    const auto out = runner.Run(inputs, {team, 0, arena});
+    ASSERT_TRUE(out.ok()) << out.status();
+  };
+  GraphRunner unlimited(graph, int64_t{1} << 40, weights);
+  run(unlimited, true, 1);
+  const int64_t once = unlimited.held_bytes();
+  const int kept = unlimited.plans_kept();
+  EXPECT_GE(kept, 5) << "the model's own, and of each node one of the two branches";
+  run(unlimited, false, 1);
+  EXPECT_GT(unlimited.plans_kept(), kept);
+  const int64_t bound = 10 * once;
+  GraphRunner bounded(graph, bound, weights);
+  for (int64_t size = 1; size <= 100; ++size) run(bounded, size % 2 == 0, size);
+  EXPECT_LE(bounded.held_bytes(), bound);
+  EXPECT_GT(bounded.held_bytes(), bound / 2);
+  const int before = bounded.plans_kept();
+  run(bounded, true, 100);
+  EXPECT_EQ(bounded.plans_kept(), before) << "the latest are kept";
 }
 
 // Body: state += step (captured); goes on while state < 4; scans the state.
