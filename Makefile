@@ -21,7 +21,7 @@ packages:
 	@tools/install_packages.sh
 
 build: packages  ## the release build, nothing else: build/release/bin/chairlift; CUDA=1 with kernels for NVIDIA GPUs
-	@cmake --preset release -DCHAIRLIFT_CUDA=$(CUDA) -Wno-dev --log-level=WARNING
+	@cmake --preset release -DCHAIRLIFT_CUDA=$(CUDA) -Wno-dev --log-level=WARNING >/dev/null
 	@tools/build.sh release $(JOBS) chairlift
 
 $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packages
