@@ -1,4 +1,4 @@
-"""Runs ONNX models, and batches below the request: callers share batches, and none is padded or waits for others.
+"""Runs ONNX models and batches below the request: callers share batches without padding or waiting for each other.
 
     import chairlift
     model = chairlift.load("model.onnx")

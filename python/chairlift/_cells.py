@@ -1,20 +1,19 @@
-"""Models of cells put together in Python: to study how requests share batches, with unfold functions of one's own.
+"""Models of cells that are defined in Python, with custom unfold functions, to study how requests share batches.
 
-An unfold function is called for each request, with the model's inputs by name as arrays (not to be written), and is a
-generator:
+An unfold function is a generator. It is called for each request, with the model's inputs as read-only arrays by name:
 
     def pairwise(x):                                       # [length, n], folded in pairs, the pairs in pairs
         rows = list(x)
         while len(rows) > 1:
             pairs = []
             for left, right in zip(rows[::2], rows[1::2]):
-                pair = yield chairlift.cell("pair", left=left, right=right)      # adds a cell; comes back at once
-                pairs.append(pair["both"])                                       # an output of it, to be read by others
+                pair = yield chairlift.cell("pair", left=left, right=right)      # adds a cell; returns at once
+                pairs.append(pair["both"])                                       # an output for other cells to read
             rows = pairs + rows[2 * len(pairs):]
-        return {"y": rows}                                 # the answer: a list is of rows, [rows, n]
+        return {"y": rows}                                 # the answer: a list of rows means [rows, n]
 
-Cells of all requests share batches, each as soon as what it reads is there. What one computed is waited for by yielding
-it: `both = yield pair["both"]` (an array), `arrays = yield pair` (a dict of them); what follows may depend on it.
+Cells of all requests share batches. A cell runs as soon as its inputs are computed. To wait for a value, yield it:
+`both = yield pair["both"]` returns an array, `arrays = yield pair` a dict of arrays. Later cells may depend on it.
 """
 
 from __future__ import annotations
@@ -37,11 +36,13 @@ Spec = tuple[str, Sequence[int | str]]
 
 
 def cell(name: str, inputs: Mapping[str, Any] | None = None, /, *, rows: int | None = None, **named: Any) -> _core.Cell:
-    """A cell to be yielded by an unfold function.
+    """Returns a cell for an unfold function to yield.
 
-    inputs: by name, an array or an output of another cell (`node["h"]`, or a row of one, `node["h"][3]`) each.
-    rows: None: one row, whose arrays have no axis of rows. Otherwise that number of rows: arrays are [rows, …]; an
-        output of one row is read by all of them.
+    name: the cell's name in `load_cells()`.
+    inputs, named: the cell's inputs by name. Each is an array, an output of another cell (`node["h"]`), or one row of
+        an output (`node["h"][3]`).
+    rows: the number of rows; arrays are then [rows, …], and all rows read an output of one row. None: one row, whose
+        arrays have no row axis.
     """
     return _core.Cell(name, {**(inputs or {}), **named}, -1 if rows is None else rows)
 
@@ -49,16 +50,20 @@ def cell(name: str, inputs: Mapping[str, Any] | None = None, /, *, rows: int | N
 def load_cells(cells: Mapping[str, Any], unfold: Unfold | Mapping[str, Any],
                inputs: Mapping[str, Spec] | None = None, outputs: Mapping[str, Spec] | None = None, *,
                name: str = "cells", **settings: Any) -> Model:
-    """Loads a model made of cells (docs/concepts/cells.md), each a small ONNX graph with rows along dimension 0.
+    """Loads a model made of cells (docs/concepts/cells.md). A cell is a small ONNX graph with rows along dimension 0.
 
         model = chairlift.load_cells({"pair": "pair.onnx"}, pairwise,
                                      inputs={"x": ("float32", ["length", 4])}, outputs={"y": ("float32", [1, 4])})
 
-    cells: by name, an ONNX file, an onnx.ModelProto, or its bytes.
-    unfold: a generator function (`chairlift.cell`), with
-        inputs, outputs: of the model by name, (element type, dimensions); dimensions of the same name agree, "?" is any.
-        Or what `unfold` of a model.yaml has, as {"chain": {"cell": "step", …}}.
-    settings: those of a model.yaml, by name; policy="cellular", "graph_merge", "bucketed", ….
+    cells: the cells by name. Each is the path of an ONNX file, an onnx.ModelProto, or its bytes.
+    unfold: a generator function that yields cells (`chairlift.cell`), or the value of `unfold` in a model.yaml, such as
+        {"chain": {"cell": "step", …}}.
+    inputs, outputs: the model's inputs and outputs by name, each (element type, dimensions). Dimensions of the same
+        name must have the same length. "?" means any length. Only for a generator function.
+    name: the model's name.
+    settings: settings of a model.yaml, by name, such as policy="cellular", "graph_merge" or "bucketed".
+
+    Raises InvalidArgument if the cells and the unfold function do not fit together.
     """
     manifest: dict[str, Any] = {"cells": {key: {} for key in cells}}
     function = None
@@ -80,7 +85,7 @@ def load_cells(cells: Mapping[str, Any], unfold: Unfold | Mapping[str, Any],
         version.mkdir(parents=True)
         for key, source in cells.items():
             _write(version, key, source)
-        (version.parent / "model.yaml").write_text(json.dumps(manifest))  # which is YAML
+        (version.parent / "model.yaml").write_text(json.dumps(manifest))  # JSON is valid YAML
         return Model(_engine(), version.parent, settings, unfold=function)
 
 
@@ -101,7 +106,7 @@ def _write(folder: pathlib.Path, name: str, source: Any) -> None:
 
 
 def _describe(error: BaseException, trace: Any, generator: Any) -> tuple[bool, str]:
-    """Whether it is of the request, and what it says and where it comes from: a line, or the generator's last `yield`."""
+    """Returns whether the request caused the error, and a message with its place: a line, or the last `yield`."""
     text = str(error) if isinstance(error, InvalidArgument) else f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(trace)
     if frames:

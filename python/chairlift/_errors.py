@@ -1,14 +1,14 @@
-"""What the engine refuses or cannot do, as exceptions by the kind of failure."""
+"""The package's exceptions, one class for each kind of failure of the engine."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Base class of all that this package raises of its own. The message says what was wrong and what would be right."""
+    """Base class of the package's exceptions. The message says what failed, why, and what would work."""
 
 
 class InvalidArgument(Error, ValueError):
-    """The request, the model or a setting is wrong; sending it again will not help."""
+    """The request, the model or a setting is not valid. Do not retry without a change."""
 
 
 class OutOfRange(Error, ValueError):
@@ -16,15 +16,15 @@ class OutOfRange(Error, ValueError):
 
 
 class NotFound(Error, LookupError):
-    """There is no such model, file or name."""
+    """The model, the file or the name does not exist."""
 
 
 class Unimplemented(Error, NotImplementedError):
-    """The model uses a part of ONNX that Chairlift cannot run; the message names it."""
+    """The model uses a part of ONNX that Chairlift does not support. The message names it."""
 
 
 class ResourceExhausted(Error):
-    """A bounded queue or limit is full; the same request may succeed later."""
+    """A queue or another limit is full. The same request may succeed later."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
@@ -36,11 +36,11 @@ class Cancelled(Error):
 
 
 class Unavailable(Error):
-    """The model or engine is closed, or a function's worker has ended; the same request may succeed later."""
+    """The model or engine is closed, or the worker of a Python model has ended. The request may succeed later."""
 
 
 class Internal(Error, RuntimeError):
-    """A user's function raised, or a defect of Chairlift."""
+    """A Python model raised an exception, or Chairlift has a bug."""
 
 
 _CLASSES = {

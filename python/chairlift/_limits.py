@@ -1,10 +1,10 @@
-"""Bounds on the memory of processes that read models' files and clients' texts."""
+"""Limits the memory of processes that read model files and clients' text inputs."""
 
 import resource
 
 
 def limit_memory(more):
-    """Has allocations fail from now on that need more than `more` bytes beside what the process has."""
+    """Limits the process to `more` bytes in addition to its current memory. Allocations beyond that fail."""
     with open("/proc/self/statm", encoding="ascii") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -35,9 +35,9 @@ class TensorSpec(NamedTuple):
 
     name: str
     dtype: str
-    """As numpy names it: "float32", "int64", …, or "bfloat16" (of the package ml_dtypes)."""
+    """The element type by numpy's name: "float32", "int64", …, or "bfloat16" (from the package ml_dtypes)."""
     shape: tuple[int | None, ...]
-    """None where it varies."""
+    """One length per dimension. None: the length varies."""
 
 
 class Part(NamedTuple):
@@ -46,26 +46,27 @@ class Part(NamedTuple):
     row: int
     first: int
     outputs: Arrays
-    """By name, [n, …] each."""
+    """Arrays by output name, each [n, …]."""
 
 
 class Engine:
-    """Worker threads, one a core, that models share. `load()` uses one engine for the whole process; another is made
-    for other settings, and has threads of its own.
+    """Worker threads, one per core, that models share.
 
-    workers: 0: one for each core this process may run on.
-    cores: the cores to pin them to, one per worker; empty: those of this process, in order.
-    memory_budget: bytes of intermediates and outputs over all workers; 0: half of what this process may use.
-    max_requests: requests that wait or run, over all models; more raise ResourceExhausted.
-    time_batches: whether models whose batches are chosen by cost are timed when they are first loaded (up to three
-        seconds, kept in $XDG_CACHE_HOME/chairlift).
+    `load()` uses one engine for the whole process. Make another engine to use other settings; it has its own threads.
+    Engines and their models are thread-safe.
 
-    Thread-safe, as are its models.
+    workers: number of worker threads. 0: one for each core that this process may run on.
+    cores: the cores to pin workers to, one per worker. Empty: the cores of this process, in order.
+    memory_budget: bytes of intermediate values and outputs over all workers. 0: half of the memory that this process
+        may use.
+    max_requests: the limit on requests that wait or run, over all models. A request over it raises ResourceExhausted.
+    time_batches: whether to measure a model at its first load if its policy chooses batches by cost. This takes up to
+        three seconds. The result is kept in $XDG_CACHE_HOME/chairlift.
     """
 
     def __init__(self, *, workers: int = 0, cores: Sequence[int] = (), memory_budget: int = 0,
                  max_requests: int = 4096, time_batches: bool = True) -> None:
-        # Workers of Python functions run what runs this.
+        # Workers of Python models run the same interpreter as this process.
         if sys.executable:
             os.environ.setdefault("CHAIRLIFT_PYTHON", sys.executable)
         _start_events()
@@ -74,14 +75,14 @@ class Engine:
         _engines.add(self)
 
     def load(self, path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model:
-        """As `chairlift.load()`, on this engine."""
+        """Loads a model on this engine, as `chairlift.load()` does."""
         return Model(self, path_of(path), settings, allow_plugins)
 
     def load_repository(self, path: str | os.PathLike[str], *, allow_plugins: bool = False,
                         **settings: Any) -> dict[str, Model]:
-        """As `chairlift.load_repository()`, on this engine."""
+        """Loads a repository on this engine, as `chairlift.load_repository()` does."""
         folder = os.fspath(path)
-        names = _core.models_in(folder)  # and those that each names
+        names = _core.models_in(folder)  # by model: the models that it names
         if not names:
             raise NotFound(f"'{folder}' holds no models; a repository is <name>/<version>/model.onnx")
         loaded: dict[str, Model | Error] = {}
@@ -115,10 +116,11 @@ class Engine:
 
     @property
     def workers(self) -> int:
+        """The number of worker threads."""
         return self._core.workers
 
     def close(self) -> None:
-        """Fails what still runs (Unavailable) and ends the threads. Its models cannot be called any more."""
+        """Ends the threads. Requests that still run fail with Unavailable. The models cannot be called again."""
         self._core.close()
 
     def __enter__(self) -> Engine:
@@ -133,27 +135,32 @@ class Model:
 
         y = model(x=array)          y = model(array)          y = model({"x": array})
 
-    The answer is the output's array, or a dict of arrays by name if there are several. Inputs are anything with a
-    buffer or DLPack, or that numpy makes an array of; of the input's element type, which arrays must have and numbers of
-    Python get. A number alone stands for an array of one, where the input has one dimension. They are borrowed, not
-    copied, if they lie dense in memory, and must not be written until the answer is there. The answer owns its memory.
+    The answer is the output's array. If the model has several outputs, it is a dict of arrays by name. The answer owns
+    its memory.
 
-    A list of arrays is a ragged batch: each array is a row, [length, …] of an input [batch, length, …], or a batch of its
-    own. The answer is then a list too, of rows or batches as they were given. Rows share batches with no padding where
-    the model allows it (`diagnosis`). What is not given as a list goes to every row as it is.
+    An input can be an object with the buffer protocol or DLPack, or any value that numpy converts to an array. An array
+    must have the input's element type. Python numbers are converted to it. A single number is accepted for an input of
+    one dimension, and means an array of one element. Dense arrays are borrowed, not copied. Do not write to them until
+    the answer has arrived.
 
-    All ways of calling take
-        timeout: seconds from the call on; when they have passed, it raises DeadlineExceeded at once. None: no timeout.
-        outputs: the names of the outputs that are wanted, in this order, as a list; the answer is then a dict. None:
-            all. What no wanted output needs may still be computed.
-    An input that has one of these names is given in a dict.
+    A list of arrays is a ragged batch. Each array is one row, [length, …] for an input [batch, length, …], or a batch
+    by itself. The answer is then a list, with one item for each array. Rows share batches without padding if the model
+    allows it (`diagnosis`). An input that is not a list is used for every row.
+
+    Every method that runs the model has two more parameters. To pass an input with one of these names, use a dict.
+
+    timeout: seconds from the call. After them the call raises DeadlineExceeded. None: no timeout.
+    outputs: a list of the names of the outputs to return. The answer is then a dict in this order. None: all outputs.
+        The model may still compute the others.
+
+    Raises InvalidArgument if an input is missing, unknown, or has another type or shape than the model's.
     """
 
     def __init__(self, engine: Engine, path: str | os.PathLike[str], settings: Mapping[str, Any],
                  allow_plugins: bool = False, uses: Mapping[str, Model] | None = None,
                  unfold: Callable[..., Any] | None = None) -> None:
         self._engine = engine
-        self._uses = uses  # of a model of a repository: those that it names, which serve as long as it does
+        self._uses = uses  # keeps the models of the repository that this one names loaded
         self._core = _core.Model(engine._core, os.fspath(path), {k: json.dumps(v) for k, v in settings.items()},
                                  allow_plugins, None if uses is None else {k: used.name for k, used in uses.items()},
                                  unfold)
@@ -164,30 +171,38 @@ class Model:
 
     @property
     def name(self) -> str:
-        """That of its file or folder, with a number where that has been loaded before."""
+        """The name of the model's file or folder. A number is added if the engine already has a model of that name."""
         return self._core.name
 
     @property
     def version(self) -> str:
+        """The version that was loaded."""
         return self._core.version
 
     @property
     def inputs(self) -> list[TensorSpec]:
+        """The model's inputs, in the order of positional arguments."""
         return [TensorSpec(*spec) for spec in self._core.inputs]
 
     @property
     def outputs(self) -> list[TensorSpec]:
+        """The model's outputs."""
         return [TensorSpec(*spec) for spec in self._core.outputs]
 
     @property
     def diagnosis(self) -> str:
-        """In words: what varies between requests, how they share batches, and why."""
+        """A text that says which shapes vary between requests, how requests share batches, and why."""
         return self._core.diagnosis
 
     def stats(self) -> dict[str, Any]:
-        """Counters since it was loaded, as in the server's statistics (docs/reference/http.md): `inference_count` rows in
-        `execution_count` batches; `success`, `fail`, `queue`, `compute_infer`, …: how many, and `ns` in all;
-        `batches`: the same by rows; `failures` by reason; `waiting` and `running` now."""
+        """Returns the counters since the load, with the names of the server's statistics (docs/reference/http.md).
+
+        inference_count, execution_count: rows, and the batches in which they were computed.
+        success, fail, queue, compute_infer: dicts with a `count`, and the total duration `ns` in nanoseconds.
+        batches: the same durations by batch size in rows.
+        failures: failed requests by reason.
+        waiting, running: requests at this moment.
+        """
         return self._core.stats()
 
     def _inputs(self, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +226,7 @@ class Model:
 
     def __call__(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                  **inputs: Any) -> Any:
-        """Waits for the answer. Other Python threads run meanwhile; Ctrl-C cancels the request and ends the call."""
+        """Runs the model and waits for the answer. Meanwhile other Python threads run. Ctrl-C cancels the request."""
         given = self._inputs(args, inputs)
         if is_ragged(given):
             rows, single = rows_of(given, self._ranks)
@@ -220,16 +235,19 @@ class Model:
         return self._answer(self._core.infer(given, timeout, _wanted(outputs)), outputs)
 
     def _row(self, arrays: Arrays, single: bool, outputs: Sequence[str] | None) -> Answer:
-        """The answer of a ragged batch's row, which had no axis of rows if `single`."""
+        """The answer for one row of a ragged batch. `single`: the row was given without the batch axis."""
         if single:
             arrays = {name: array[0] if array.ndim > 0 and len(array) == 1 else array for name, array in arrays.items()}
         return self._answer(arrays, outputs)
 
     def submit(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                **inputs: Any) -> Any:
-        """Returns at once: a concurrent.futures.Future, or, of a ragged batch, a list of one for each row. The future
-        has the answer, or its exception; its `cancel()` reaches the engine: a request that waits is not computed, one
-        that runs stops at the next operator if no other request is in its batch."""
+        """Starts a request and returns a concurrent.futures.Future at once.
+
+        For a ragged batch, returns a list with a future for each row. A future holds the answer or the exception. Its
+        `cancel()` reaches the engine: a request that waits is not computed. A request that runs stops at the next
+        operator if its batch has no other request.
+        """
         given = self._inputs(args, inputs)
         if is_ragged(given):
             rows, single = rows_of(given, self._ranks)
@@ -245,7 +263,7 @@ class Model:
 
     async def infer(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                     **inputs: Any) -> Any:
-        """As a call, for asyncio: cancelling the task cancels the request."""
+        """Runs the model from asyncio and returns the answer. Cancelling the task cancels the request."""
         given = self._inputs(args, inputs)
         if is_ragged(given):
             rows, single = rows_of(given, self._ranks)
@@ -261,7 +279,7 @@ class Model:
             try:
                 loop.call_soon_threadsafe(self._settle_here, future, outputs, single, arrays, error)
             except RuntimeError:
-                pass  # the loop is closed, and with it the task that waited
+                pass  # the loop is closed, so that no task waits any more
 
         request = self._core.start(inputs, timeout, _wanted(outputs), done, None)
         try:
@@ -282,8 +300,12 @@ class Model:
 
     def stream(self, *args: Any, timeout: float | None = None, outputs: Sequence[str] | None = None,
                **inputs: Any) -> Stream:
-        """An iterator over the parts of the answer, as they are computed: of models that run as cells, for outputs with
-        a time axis, and of models that generate, tokens. Other models have none. The whole answer is the stream's `result()`."""
+        """Starts a request and returns an iterator over the parts of its answer, as they are computed.
+
+        A model that runs as cells yields time steps of the outputs that have a time axis. A generative model yields
+        tokens. Other models yield no parts. `result()` of the stream returns the whole answer. Raises Unimplemented for
+        a ragged batch.
+        """
         given = self._inputs(args, inputs)
         if is_ragged(given):
             raise Unimplemented("a stream is of one request; a ragged batch is called or submitted")
@@ -291,39 +313,55 @@ class Model:
 
     def embed(self, texts: str | Sequence[str], *, normalize: bool | None = None, truncate: bool | str = False,
               prompt_name: str | None = None, timeout: float | None = None) -> np.ndarray:
-        """The vectors of texts, float32 [texts, size], or [size] of a single `str`: of an encoder with a tokenizer.json
-        beside its file (docs/guides/embeddings.md). The first call starts the tokenizer, in a process of its own.
+        """Returns the embeddings of text inputs: float32 [texts, size], or [size] if `texts` is a single `str`.
 
-        normalize: whether vectors have length 1. None: as the model's files say.
-        truncate: whether a text of more tokens than the model takes loses some: "right": the last ones; "left": the
-            first; True: as the tokenizer's files say. False: it raises InvalidArgument.
-        prompt_name: the prompt of config_sentence_transformers.json that is put before the texts. None: its default.
+        The model must be an encoder with a tokenizer.json beside its file (docs/guides/embeddings.md). The first call
+        starts the tokenizer in a separate process.
+
+        texts: one text or a list of them.
+        normalize: whether to scale each vector to length 1. None: as the model's files say.
+        truncate: which tokens to drop if a text has more than the model's maximum. "right": the last ones. "left": the
+            first ones. True: as the tokenizer's files say. False: raise InvalidArgument.
+        prompt_name: the prompt of config_sentence_transformers.json to put before each text. None: its default prompt.
+        timeout: seconds until the call raises DeadlineExceeded. None: no timeout.
         """
         return self._texts.embed(texts, normalize, truncate, prompt_name, timeout)
 
     def rerank(self, query: str, texts: Sequence[str], *, raw_scores: bool = False, truncate: bool | str = False,
                timeout: float | None = None) -> list[Ranked]:
-        """The texts by how well they answer the query, the best first: of a cross-encoder with a tokenizer.json beside
-        its file. Scores are between 0 and 1 or, `raw_scores`, the model's own."""
+        """Returns the texts sorted by how well they match the query, best first.
+
+        The model must be a cross-encoder with a tokenizer.json beside its file.
+
+        query: the text that each of `texts` is compared with.
+        texts: a list of texts.
+        raw_scores: whether scores are the model's logits. False: scores between 0 and 1.
+        truncate, timeout: as for `embed()`.
+        """
         return self._texts.rerank(query, texts, raw_scores, truncate, timeout)
 
     def complete(self, texts: str | Sequence[str], *, timeout: float | None = None, **parameters: Any) -> Any:
-        """What follows a text: a Completion, whose `text` it is. For a model that generates, with a tokenizer.json
-        beside its file; the first call starts the tokenizer, in processes of its own. A list of texts gives a list; its
-        requests share every step.
+        """Generates the text that follows a prompt, and returns it as a Completion.
 
-        parameters: by name, as docs/guides/language-models.md lists them: max_tokens, temperature, top_p, seed, stop
-            (a text, or several), logprobs, … With `n`, each Completion is a list of that many answers.
+        The model must generate tokens and have a tokenizer.json beside its file. The first call starts the tokenizer in
+        separate processes.
+
+        texts: one prompt, or a list of prompts. A list returns a list; its requests share every step.
+        timeout: seconds until the call raises DeadlineExceeded. None: no timeout.
+        parameters: max_tokens, temperature, top_p, seed, stop (a text or a list), logprobs and the others of
+            docs/guides/language-models.md. If `n` is given, each prompt's answer is a list of n Completions.
         """
         return self._texts.complete(texts, timeout, parameters)
 
     def stream_text(self, text: str, *, timeout: float | None = None, **parameters: Any) -> TextStream:
-        """As complete(), of one text: an iterator over its pieces, as they are generated."""
+        """Generates text for one prompt, as `complete()` does. Returns an iterator over pieces of it, as they are made."""
         return self._texts.stream(text, timeout, parameters)
 
     def close(self) -> None:
-        """Unloads the model once its requests have ended; it cannot be called any more. So does its last reference
-        when it goes."""
+        """Unloads the model after its requests have ended. It cannot be called again.
+
+        A model is also unloaded when the last reference to it is dropped.
+        """
         self._core.unload()
 
     def __enter__(self) -> Model:
@@ -340,9 +378,11 @@ class Model:
 
 
 class Stream(Parts[Part]):
-    """The parts of one answer (`Model.stream()`). Ends when all have come; `result()` is the answer as a whole, with
-    its parts again and the padding of rows that ended early. A stream that is closed, left (`with`) or dropped cancels
-    its request. Not thread-safe."""
+    """An iterator over the parts of one answer, returned by `Model.stream()`.
+
+    It ends after the last part. Its request is cancelled if the stream is closed, its `with` block ends, or the last
+    reference is dropped. Not thread-safe.
+    """
 
     def __init__(self, model: Model, inputs: dict[str, Any], timeout: float | None,
                  outputs: Sequence[str] | None) -> None:
@@ -351,12 +391,15 @@ class Stream(Parts[Part]):
         super().__init__(lambda ended, came: model._core.start(inputs, timeout, _wanted(outputs), ended, came), Part)
 
     def result(self) -> Any:
-        """The whole answer, as the model's call returns it; parts not yet iterated over are skipped."""
+        """Waits for the whole answer and returns it as a call of the model does.
+
+        The iterator then has no more parts.
+        """
         return self._model._answer(self._whole(), self._outputs)
 
 
 class _Future(concurrent.futures.Future):
-    """Its cancellation reaches the engine."""
+    """A future whose cancellation reaches the engine."""
 
     request: _core.Request | None = None
 
@@ -372,7 +415,7 @@ def _settle(model: Model, future: _Future, outputs: Sequence[str] | None, single
     if not future.set_running_or_notify_cancel():
         return
     if isinstance(error, Cancelled):
-        # Only its owner cancels a request, and that is noted first.
+        # Only the future's owner cancels a request, and the future is marked as cancelled before.
         future.set_exception(concurrent.futures.CancelledError())
     elif error is not None:
         future.set_exception(error)
@@ -389,7 +432,7 @@ def _wanted(outputs: Sequence[str] | None) -> list[str] | None:
     return list(outputs)
 
 
-# What engine threads report is handled by one thread a process: they never wait for the interpreter's lock.
+# One thread per process handles the events of engine threads, so that these never wait for the interpreter's lock.
 
 _lock = threading.Lock()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -419,10 +462,10 @@ def _at_exit() -> None:
 
 
 def _in_child() -> None:
-    """A child of fork() has none of the threads; it may load models of its own."""
+    """Resets the state after fork(): a child has no engine threads, but may load models of its own."""
     global _lock, _engines, _events, _shared
     _lock = threading.Lock()
-    _inherited.append((_engines, _shared))  # never destroyed
+    _inherited.append((_engines, _shared))  # kept for ever: its threads do not exist here
     _engines = weakref.WeakSet()
     _events = None
     _shared = None
@@ -444,28 +487,32 @@ def _engine() -> Engine:
 
 
 def load(path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model:
-    """Loads a model: an ONNX file, the folder of a model (of cells, or with versions and a model.yaml), one version's
-    folder, or a Python function or class in worker processes of its own (itself, or "my.py:predict").
+    """Loads a model and returns it. Ctrl-C stops the load.
 
         model = chairlift.load("model.onnx")
         model = chairlift.load("models/minilm", max_batch_tokens=4096)
 
-    allow_plugins: whether code that lies in the model's folder may run: a function that its model.yaml names, a plugin.
-    settings: those of a model.yaml, by name (docs/reference/repositories.md); the
-        folder's own hold where they are not given.
+    path: an ONNX file, a model's folder, the folder of one version, or a Python model. A Python model is a function, a
+        class, or "my.py:predict"; it runs in worker processes.
+    allow_plugins: whether to run code from the model's folder: a plugin, or the function that its model.yaml names.
+    settings: settings of a model.yaml, by name (docs/reference/repositories.md). They override those of the folder.
 
-    Ctrl-C ends it.
+    Raises NotFound if the path does not exist, InvalidArgument if the file or a setting is not valid, and Unimplemented
+    if the model uses an operator that Chairlift lacks.
     """
     return _engine().load(path, allow_plugins=allow_plugins, **settings)
 
 
 def load_repository(path: str | os.PathLike[str], *, allow_plugins: bool = False, **settings: Any) -> dict[str, Model]:
-    """Loads every model of a folder of models, as `chairlift serve` does: the latest version of each, functions and
-    pipelines too, by name.
+    """Loads every model of a repository as `chairlift serve` does, and returns the models by name.
 
-    What cannot be loaded is left out with a warning; where nothing can, it raises why.
+    Each model is loaded in its latest version. Python models and pipelines are loaded too. A model that fails to load
+    is left out with a warning. If every model fails, the first error is raised.
 
+    path: the folder that holds the models' folders.
     allow_plugins: as for `load()`.
-    settings: of every model that can have them; else those of its own folder hold.
+    settings: settings for all models. They override those of the folders.
+
+    Raises NotFound if the folder has no models.
     """
     return _engine().load_repository(path, allow_plugins=allow_plugins, **settings)

@@ -1,5 +1,7 @@
-"""Says which modules an interpreter lacks: `python3 _packages.py FILE MODULE...`. They are those that are named, and those
-that the Python file FILE imports at its top. Imports none of them."""
+"""Prints the modules that an interpreter lacks: `python3 _packages.py FILE MODULE...`.
+
+Checks the named modules and those that the Python file FILE imports at its top level. Imports none of them.
+"""
 
 import ast
 import importlib.util
@@ -10,7 +12,8 @@ MAX_FILE_BYTES = 4 << 20
 
 
 def imported(file):
-    """The top-level names of its modules; none where it cannot be read: the worker says why."""
+    """Yields the top-level names of the modules that the file imports. Yields nothing if the file cannot be read: the
+    worker reports that."""
     try:
         with open(file, "rb") as source:
             tree = ast.parse(source.read(MAX_FILE_BYTES))

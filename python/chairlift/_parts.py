@@ -1,4 +1,4 @@
-"""An answer that comes in parts, as they are computed."""
+"""An iterator over the parts of an answer, as they are computed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ Arrays = dict[str, np.ndarray]
 
 
 class Parts(Iterator[P]):
-    """Ends when all have come. One that is closed, left (`with`) or dropped cancels its request. Not thread-safe."""
+    """Ends after the last part. Closing it, leaving its `with` block or dropping it cancels the request.
+
+    Not thread-safe.
+    """
 
     def __init__(self, start: Callable[[Callable[..., None], Callable[..., None]], Any],
                  part: Callable[[int, int, Arrays], P | None]) -> None:
-        """start(ended, came): the request, which calls ended(arrays, error) once and came(row, first, arrays) before;
-        part(row, first, arrays): what is iterated over, or None."""
+        """Starts the request.
+
+        start: start(ended, came) returns the request, which calls came(row, first, arrays) for each part, and then
+            ended(arrays, error) once.
+        part: part(row, first, arrays) returns an item of the iterator, or None to skip the part.
+        """
         self._coming: queue.SimpleQueue[tuple[P | None, int, tuple[Arrays | None, Exception | None] | None]] = queue.SimpleQueue()
         self._end: tuple[Arrays | None, Exception | None] | None = None
-        coming = self._coming  # what is called back must not keep this alive
+        coming = self._coming  # the callbacks must not keep `self` alive
 
         def came(row: int, first: int, arrays: Arrays) -> None:
             coming.put((part(row, first, arrays), sum(array.nbytes for array in arrays.values()), None))
@@ -32,7 +39,7 @@ class Parts(Iterator[P]):
     def __next__(self) -> P:
         while self._end is None:
             one, size, self._end = self._coming.get()
-            self._request.read(size)  # a generator waits while much has not been read
+            self._request.read(size)  # generation pauses while many bytes are unread
             if one is not None:
                 return one
             if self._end is not None and self._end[1] is not None:
@@ -40,7 +47,7 @@ class Parts(Iterator[P]):
         raise StopIteration
 
     def _whole(self) -> Arrays:
-        """Parts not yet iterated over are skipped."""
+        """Waits for the end and returns the whole answer. Skips the parts that are left."""
         for _ in self:
             pass
         assert self._end is not None

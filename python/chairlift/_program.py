@@ -1,4 +1,4 @@
-"""The command line from Python: `chairlift` as it is installed, and the commands that are functions."""
+"""The installed program `chairlift`, and Python functions for its commands `serve` and `inspect`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FAILED, USAGE = 1, 2  # exit codes
 
 
 def _environment() -> dict[str, str]:
-    """Workers of Python functions run what runs this."""
+    """This process's environment. Workers of Python models will run the same interpreter."""
     return {"CHAIRLIFT_PYTHON": sys.executable, **os.environ} if sys.executable else dict(os.environ)
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the program in place of this process: the package's console script."""
     os.execve(PROGRAM, ["chairlift", *sys.argv[1:]], _environment())
 
 
 def _flags(flags: dict[str, Any]) -> Iterator[str]:
-    """http_port=0 as --http-port 0; True: the flag alone; a list: once for each."""
+    """Turns http_port=0 into --http-port 0. True gives the flag alone, a list gives the flag once for each item."""
     for name, value in flags.items():
         flag = "--" + name.replace("_", "-")
         for one in value if isinstance(value, (list, tuple, set)) else [value]:
@@ -41,7 +41,7 @@ def _flags(flags: dict[str, Any]) -> Iterator[str]:
 
 
 def path_of(model: str | os.PathLike[str] | Callable[..., Any] | type) -> str:
-    """What the command line calls a model: its path, or "file.py:name" of a function or class."""
+    """Returns the model argument of the command line: a path, or "file.py:name" for a function or class."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         if isinstance(path, str) and "\0" in path:
@@ -63,11 +63,14 @@ def path_of(model: str | os.PathLike[str] | Callable[..., Any] | type) -> str:
 
 
 def inspect(model: str | os.PathLike[str] | Callable[..., Any] | type, **flags: Any) -> str:
-    """What `chairlift inspect` says of a model: signature, operators, passes, memory, how its requests share batches.
+    """Returns the report of `chairlift inspect`: signature, operators, passes, memory, and how requests share batches.
 
         print(chairlift.inspect("model.onnx", passes=True))
 
-    flags: those of the command line (`chairlift inspect --help`), with underscores.
+    model: an ONNX file, a model's folder, or a Python model, as for `load()`.
+    flags: flags of the command line (`chairlift inspect --help`), with underscores.
+
+    Raises InvalidArgument if a flag is not valid, and Error if the model cannot be read.
     """
     command = [PROGRAM, "inspect", path_of(model), *_flags(flags)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=_environment())
@@ -83,13 +86,17 @@ def _error(code: int, said: str) -> Error:
 
 
 class Server:
-    """A `chairlift serve` in a process of its own, for as long as a `with` block:
+    """Runs `chairlift serve` in a separate process for the duration of a `with` block:
 
         with chairlift.Server("models", http_port=0) as server:
             requests.post(server.url + "/v2/models/minilm/infer", …)
 
-    Models and flags as for `chairlift.serve()`. Returns once the models are loaded. It ends with the block, `close()` or
-    this process, after its requests in flight.
+    The constructor returns when the models are loaded. The server stops when the block ends, when `close()` is called,
+    or when this process ends. It first answers the requests in flight.
+
+    models, flags: as for `serve()`.
+
+    Raises Error if the server does not start.
     """
 
     def __init__(self, *models: str | os.PathLike[str] | Callable[..., Any] | type, **flags: Any) -> None:
@@ -98,7 +105,7 @@ class Server:
         ours, theirs = socket.socketpair()
         self._socket = ours
         with theirs:
-            # A session of its own: a terminal's Ctrl-C reaches this process alone.
+            # The server gets its own session, so that a terminal's Ctrl-C reaches only this process.
             self._process = subprocess.Popen([*command, "--parent-fd", str(theirs.fileno())], env=_environment(),
                                              pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                                              start_new_session=True)
@@ -114,17 +121,22 @@ class Server:
             code = self._process.wait()
             raise _error(code, f"the server did not start (status {code}); what it printed says why")
         self.url = f"http://{addresses[0]}"
-        """Where it answers: "http://127.0.0.1:8000"."""
+        """The server's address, such as "http://127.0.0.1:8000"."""
         self.metrics_url = f"http://{addresses[1]}/metrics" if len(addresses) > 1 else None
 
     @property
     def port(self) -> int:
+        """The port of `url`."""
         port = urllib.parse.urlsplit(self.url).port
         assert port is not None
         return port
 
     def wait(self) -> None:
-        """Until the server has ended. Ctrl-C has it end after its requests in flight, a second one at once."""
+        """Waits until the server has ended.
+
+        Ctrl-C stops the server after its requests in flight. A second Ctrl-C stops it at once. Raises Error if the
+        server fails.
+        """
         while True:
             try:
                 code = self._process.wait()
@@ -136,8 +148,8 @@ class Server:
             raise _error(code, f"the server ended with status {code}; what it printed says why")
 
     def close(self) -> None:
-        """Has the server end after its requests in flight, and waits for that."""
-        self._process.send_signal(signal.SIGINT)  # unlike SIGTERM, without waiting for --drain-seconds
+        """Stops the server after its requests in flight, and waits until it has ended."""
+        self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for --drain-seconds
         self._process.wait()
         self._socket.close()
 
@@ -149,20 +161,22 @@ class Server:
 
 
 def serve(*models: str | os.PathLike[str] | Callable[..., Any] | type, **flags: Any) -> None:
-    """Serves models over HTTP until Ctrl-C, as `chairlift serve` does: ONNX files, models' folders, folders of models,
-    Python functions and classes.
+    """Serves models over HTTP until Ctrl-C, as `chairlift serve` does.
 
         chairlift.serve("model.onnx", http_port=8080)
 
-        if __name__ == "__main__":        # for the worker processes of a function import its file
+        if __name__ == "__main__":        # because worker processes import this file
             chairlift.serve(predict)
 
-    flags: those of the command line (`chairlift serve --help`), with underscores.
+    models: ONNX files, models' folders, repositories, Python functions and classes.
+    flags: flags of the command line (`chairlift serve --help`), with underscores.
+
+    Raises Error if the server does not start or fails.
     """
     try:
         with Server(*models, **flags) as server:
             server.wait()
-    except KeyboardInterrupt:  # while it started
+    except KeyboardInterrupt:  # during the start
         pass
 
 

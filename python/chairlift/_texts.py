@@ -1,4 +1,4 @@
-"""What a model does with texts, where a tokenizer.json lies beside its file."""
+"""Calls of models that take text inputs: embeddings, reranking and completions, by the tokenizer.json of the model."""
 
 from __future__ import annotations
 
@@ -16,42 +16,45 @@ if TYPE_CHECKING:
 
 
 class Ranked(NamedTuple):
-    """A text of `Model.rerank()`."""
+    """One text in the result of `Model.rerank()`."""
 
     index: int
-    """Its place among the texts that were given."""
+    """The text's index in the list that was passed."""
     score: float
     text: str
 
 
 class Token(NamedTuple):
-    """A token of a completion, where `logprobs` were asked for."""
+    """A token of a completion, if `logprobs` was requested."""
 
     text: str
-    """What it adds to the text, which may be nothing: of a special token, or of the first part of a character."""
+    """The text that the token adds. It is empty for a special token or an incomplete character."""
     logprob: float
     likely: dict[str, float]
-    """The most likely tokens in its place, by their texts or, where these are none, their names."""
+    """The log probabilities of the most likely tokens at this position, by text. A token without text has its name."""
 
 
 class Completion(NamedTuple):
-    """What follows a text: `Model.complete()`."""
+    """The result of `Model.complete()`: the text that follows a prompt."""
 
     text: str
     finish_reason: str
-    """"stop": an end token or a stop string was met; "length": as long as it may be."""
+    """"stop": the model generated an end token or a stop string. "length": the maximum length was reached."""
     num_prompt_tokens: int
     num_tokens: int
     tokens: list[Token] | None
-    """With `logprobs`, those of the text."""
+    """The tokens of the text if `logprobs` was requested, else None."""
 
 
-# Inputs of <name>/complete that are not a caller's.
+# Inputs of <name>/complete that a caller must not set.
 NOT_PARAMETERS = ("text_input", "options", "exclude_input_in_output", "stream")
 
 
 class Texts:
-    """Thread-safe; asks what the server has as <name>/embed, /rerank or /complete (docs/guides/embeddings.md)."""
+    """Runs the pipeline that the server has as <name>/embed, /rerank or /complete (docs/guides/embeddings.md).
+
+    The pipeline is made by the first call. Thread-safe.
+    """
 
     def __init__(self, model: _core.Model) -> None:
         self._model = model
@@ -60,7 +63,7 @@ class Texts:
         self._call = ""
 
     def _loaded(self, call: str) -> _core.Model:
-        """What `call`, a method of Model's, asks."""
+        """Returns the pipeline for `call`, the name of a method of Model. Raises InvalidArgument if it has another."""
         gives = {"embed": "vectors of texts", "rerank": "scores of pairs of texts", "complete": "what follows a text"}
         lacks = {"embed": "vectors", "rerank": "scores of pairs", "complete": "texts"}
         with self._lock:
@@ -122,20 +125,23 @@ class Texts:
 
 
 class TextStream(Parts[str]):
-    """The pieces of what follows a text, as they are generated: `Model.stream_text()`. Ends when all have come; `result()` is
-    the whole. A stream that is closed, left (`with`) or dropped ends its request. Not thread-safe."""
+    """An iterator over pieces of generated text, returned by `Model.stream_text()`.
+
+    It ends after the last piece. Its request is cancelled if the stream is closed, its `with` block ends, or the last
+    reference is dropped. Not thread-safe.
+    """
 
     def __init__(self, pipeline: _core.Model, inputs: dict[str, Any], timeout: float | None) -> None:
         super().__init__(lambda ended, came: pipeline.start(inputs, timeout, None, ended, came),
                          lambda row, first, arrays: arrays["text_output"][0].decode() or None)
 
     def result(self) -> Completion:
-        """Pieces not yet iterated over are skipped."""
+        """Waits for the end and returns the whole Completion. The iterator then has no more pieces."""
         return _completions(self._whole(), False)
 
 
 def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The inputs of <name>/complete."""
+    """Returns the inputs of the pipeline <name>/complete for one prompt."""
     for name in NOT_PARAMETERS:
         if name in parameters:
             raise InvalidArgument(f"{name} is not a parameter; docs/guides/language-models.md lists them")
@@ -146,7 +152,7 @@ def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _completions(arrays: dict[str, np.ndarray], several: bool) -> Any:
-    """The completions of the answer's rows; `several`: as a list even if there is one."""
+    """Returns the Completions of an answer's rows: a list if `several`, else the only one."""
     found = [Completion(text.decode(), arrays["finish_reason"][i].decode(), int(arrays["num_prompt_tokens"][0]),
                         int(arrays["num_tokens"][i]), _tokens(arrays, i) if "tokens" in arrays else None)
              for i, text in enumerate(arrays["text_output"])]
@@ -176,7 +182,7 @@ def _checked(texts: Sequence[str]) -> list[str]:
 
 
 def _options(rows: int, truncate: bool | str) -> np.ndarray:
-    """What _tokenizer.py takes: of each row, what is dropped, and that it is a text."""
+    """Returns the input `options` of _tokenizer.py, int64 [rows, 2]: which tokens to drop, and the kind of the row."""
     ways = {False: 0, True: 3, "right": 1, "left": 2}
     if truncate not in ways:
         raise InvalidArgument(f"truncate is {truncate!r}; it must be False, True, 'right' or 'left'")

@@ -1,4 +1,4 @@
-"""Models from PyTorch, through its ONNX exporter."""
+"""Loads PyTorch modules through PyTorch's ONNX exporter."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from ._model import Model, load
 
 def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_names: Sequence[str] | None = None,
                rtol: float = 1e-3, atol: float = 1e-4, name: str | None = None, **settings: Any) -> Model:
-    """Loads a torch.nn.Module, in three lines from PyTorch:
+    """Exports a torch.nn.Module to ONNX in evaluation mode (`eval()`), and loads it:
 
         import chairlift
         model = chairlift.from_torch(module, torch.zeros(2, 3, 224, 224))
         y = model(x)
 
-    example: the arguments of a call: a tensor, a tuple of them, or a dict by name. Names of inputs are those of `forward`.
-    dynamic_shapes: as for torch.export. None: chosen: every dimension varies that the module takes one larger than in the
-        example; one that is 1 there stays 1, but for the first, which is the batch.
-    rtol, atol: the answers to the example, and to one with every varying dimension larger by one, must agree with the
-        module's: |ours - its| <= atol + rtol * max(1, largest |its|), or it raises Internal.
-    settings: those of a model.yaml, by name.
+    Needs the packages torch and onnxscript.
 
-    The module is exported as in evaluation (`eval()`). Needs torch and onnxscript.
+    module: the module to export. The model's inputs have the names of the parameters of `forward`.
+    example: the arguments of one call: a tensor, a tuple of tensors, or a dict by name.
+    dynamic_shapes: as for torch.export. None: a dimension varies if the module accepts it one larger than in the
+        example. A dimension of 1 stays 1, except the first, which is the batch.
+    rtol, atol: tolerances of the check after the export. It runs the example, and one with every varying dimension
+        larger by one. The outputs must agree: |ours - torch's| <= atol + rtol * max(1, largest |torch's|).
+    settings: settings of a model.yaml, by name.
+
+    Raises Internal if the outputs do not agree.
     """
     try:
         import torch
         import torch.onnx
-        import onnxscript  # noqa: F401  (what torch's exporter is written with)
+        import onnxscript  # noqa: F401  (torch's exporter needs it)
     except ImportError as error:
         raise Unimplemented(f"from_torch needs torch and onnxscript ({error}): pip install torch onnxscript") from None
     arguments = {key: _at_least_two(torch, value) for key, value in _named(module, example).items()}
@@ -57,7 +60,7 @@ def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_
 
         program = export()
         axes = _axes(program, tensors)
-        # The exporter leaves dimensions open that the module's weights fix.
+        # The exporter leaves some dimensions dynamic that the module's weights fix.
         fixed = [places for places in axes.values() if chosen and not _takes(module, _larger(torch, arguments, [places]))]
         if fixed:
             for key, axis in (place for places in fixed for place in places):
@@ -74,7 +77,7 @@ def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_
 
 
 def _named(module: Any, example: Any) -> dict[str, Any]:
-    """The example's arguments, by the names of `forward`."""
+    """Returns the example's arguments by the parameter names of `forward`."""
     if isinstance(example, Mapping):
         return dict(example)
     given = example if isinstance(example, tuple) else (example,)
@@ -92,7 +95,7 @@ def _named(module: Any, example: Any) -> dict[str, Any]:
 
 
 def _at_least_two(torch: Any, value: Any) -> Any:
-    """A batch of one would be taken for a constant by torch.export."""
+    """Makes the batch at least two rows, because torch.export takes a batch of one for a constant."""
     if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == 1:
         return torch.cat([value, value])
     return value
@@ -111,7 +114,7 @@ def _evaluating(module: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's progress and advice."""
+    """Suppresses the exporter's progress and advice."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -124,7 +127,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _axes(program: Any, tensors: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
-    """By the name of a dimension that varies: the inputs and axes that have it."""
+    """Returns, by the name of each varying dimension, the inputs and axes that have it."""
     axes: dict[str, list[tuple[str, int]]] = {}
     for value in program.model.graph.inputs:
         if value.name not in tensors or value.shape is None:
@@ -136,7 +139,7 @@ def _axes(program: Any, tensors: Mapping[str, Any]) -> dict[str, list[tuple[str,
 
 
 def _larger(torch: Any, arguments: Mapping[str, Any], dimensions: Sequence[list[tuple[str, int]]]) -> dict[str, Any]:
-    """The example with one more of these dimensions."""
+    """Returns the example with these dimensions larger by one."""
     larger = dict(arguments)
     for key, axis in (place for places in dimensions for place in places):
         larger[key] = torch.cat([larger[key], larger[key].narrow(axis, 0, 1)], axis)
@@ -146,7 +149,7 @@ def _larger(torch: Any, arguments: Mapping[str, Any], dimensions: Sequence[list[
 def _takes(module: Any, arguments: Mapping[str, Any]) -> bool:
     try:
         module(**arguments)
-    except Exception:  # whatever the module raises for sizes that do not fit
+    except Exception:  # a module may raise anything for sizes that do not fit
         return False
     return True
 
