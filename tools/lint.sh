@@ -5,7 +5,7 @@
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mapfile -t prose < <(git ls-files README.md CONTRIBUTING.md 'docs/*.md' ':!docs/reference/command-line.md' ':!docs/reference/python-api.md')
+mapfile -t prose < <(git ls-files README.md '*/README.md' CONTRIBUTING.md src/engine/programs/process/messages.md 'docs/*.md' ':!docs/reference/command-line.md')
 python3 tools/check_prose.py --quiet "${prose[@]}"
 echo "prose: ${#prose[@]} pages"
 mapfile -t commented < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh' '*.py')

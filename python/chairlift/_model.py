@@ -329,12 +329,12 @@ class Model:
 
     def rerank(self, query: str, texts: Sequence[str], *, raw_scores: bool = False, truncate: bool | str = False,
                timeout: float | None = None) -> list[Ranked]:
-        """Returns the texts sorted by how well they match the query, best first.
+        """Returns text inputs sorted by how well they match the query, best first.
 
         The model must be a cross-encoder with a tokenizer.json beside its file.
 
         query: the text that each of `texts` is compared with.
-        texts: a list of texts.
+        texts: the text inputs, a list of `str`.
         raw_scores: whether scores are the model's logits. False: scores between 0 and 1.
         truncate, timeout: as for `embed()`.
         """
@@ -354,7 +354,7 @@ class Model:
         return self._texts.complete(texts, timeout, parameters)
 
     def stream_text(self, text: str, *, timeout: float | None = None, **parameters: Any) -> TextStream:
-        """Generates text for one prompt, as `complete()` does. Returns an iterator over pieces of it, as they are made."""
+        """Generates text for one prompt, as `complete()` does. Returns an iterator over its pieces, as they are made."""
         return self._texts.stream(text, timeout, parameters)
 
     def close(self) -> None:
@@ -497,8 +497,8 @@ def load(path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model
     allow_plugins: whether to run code from the model's folder: a plugin, or the function that its model.yaml names.
     settings: settings of a model.yaml, by name (docs/reference/repositories.md). They override those of the folder.
 
-    Raises NotFound if the path does not exist, InvalidArgument if the file or a setting is not valid, and Unimplemented
-    if the model uses an operator that Chairlift lacks.
+    Raises NotFound if the path does not exist, and InvalidArgument if the file or a setting is not valid. Raises
+    Unimplemented if the model uses an operator that Chairlift lacks.
     """
     return _engine().load(path, allow_plugins=allow_plugins, **settings)
 

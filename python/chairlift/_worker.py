@@ -1,7 +1,7 @@
 """A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME PARTS ARGUMENT`.
 
 Needs numpy and nothing of the package around it. The messages are described in
-src/engine/programs/process/README.md, and checked by the server, which trusts none of them. Batches come and go in
+src/engine/programs/process/messages.md, and checked by the server, which trusts none of them. Batches come and go in
 shared memory that the server makes; a message says where in it each tensor lies.
 """
 
