@@ -354,7 +354,7 @@ class Model:
         return self._texts.complete(texts, timeout, parameters)
 
     def stream_text(self, text: str, *, timeout: float | None = None, **parameters: Any) -> TextStream:
-        """Generates text for one prompt, as `complete()` does. Returns an iterator over its pieces, as they are made."""
+        """Generates text for one prompt as `complete()` does. Returns an iterator over its pieces, as they are made."""
         return self._texts.stream(text, timeout, parameters)
 
     def close(self) -> None:
