@@ -1,4 +1,4 @@
-"""Runs ONNX models and batches below the request: callers share batches without padding or waiting for each other.
+"""Run ONNX models in this process. Calls from several threads and tasks share batches, without padding.
 
     import chairlift
     model = chairlift.load("model.onnx")

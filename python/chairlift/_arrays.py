@@ -1,4 +1,4 @@
-"""Inputs that the engine cannot borrow as they are: made into dense arrays in this machine's byte order, or refused."""
+"""Converts inputs that the engine cannot borrow: to contiguous arrays in native byte order. Refuses other values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_array(value: Any) -> bool:
 
 
 def is_ragged(inputs: Mapping[str, Any]) -> bool:
-    """Whether one of the inputs is a list of arrays."""
+    """Whether an input is a list of arrays."""
     for value in inputs.values():
         if isinstance(value, (list, tuple)) and any(map(_is_array, value)):
             return True
@@ -29,9 +29,9 @@ def is_ragged(inputs: Mapping[str, Any]) -> bool:
 
 
 def rows_of(inputs: Mapping[str, Any], ranks: Mapping[str, int]) -> tuple[list[dict[str, Any]], bool]:
-    """The inputs of each row of a ragged batch, and whether the rows had no axis of rows, which they now have.
+    """Returns the inputs of each row of a ragged batch, and whether the rows had no batch axis (they have one now).
 
-    ranks: of the model's inputs, by name.
+    ranks: number of dimensions of the model's inputs, by name.
     """
     lists = {name: value for name, value in inputs.items() if isinstance(value, (list, tuple)) and any(map(_is_array, value))}
     first = next(iter(lists))
@@ -57,7 +57,7 @@ def rows_of(inputs: Mapping[str, Any], ranks: Mapping[str, int]) -> tuple[list[d
 
 
 def _natural(name: str, value: Any) -> np.ndarray:
-    """As numpy sees the value, copied only where it must be."""
+    """The value as a numpy array, copied only if needed."""
     foreign = not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__")
     try:
         return np.from_dlpack(value) if foreign else np.asarray(value)
@@ -84,16 +84,16 @@ def _check(name: str, array: np.ndarray, wanted: str | None) -> None:
 
 
 def _converts(have: np.dtype, want: np.dtype) -> bool:
-    """Whether numbers written in Python, as numpy first sees them, may become elements of the type."""
+    """Whether Python numbers, as numpy reads them, may be converted to this element type."""
     if have.kind in "iu":
         return want.kind in "iuf" or want.name == "bfloat16"
     return have.kind == want.kind or have.kind == "f" and want.name == "bfloat16"
 
 
 def plain(name: str, value: Any, wanted: str | None) -> tuple[np.ndarray, bool]:
-    """A dense array of the value, and whether it is of uint16 that stand for bfloat16.
+    """Returns a contiguous array, and whether its uint16 elements are bfloat16.
 
-    An array keeps its type; numbers of Python, and lists of them, get that of the model's input, `wanted`.
+    An array keeps its type. Python numbers, and lists of them, get `wanted`, the type of the model's input.
     """
     array = _natural(name, value)
     typed = isinstance(value, memoryview) or any(
@@ -122,12 +122,12 @@ def _dtype(name: str) -> np.dtype:
 
 
 def bfloat16(bits: np.ndarray) -> np.ndarray:
-    """The array of bfloat16 whose bits these are."""
+    """Converts an array of bfloat16 bits."""
     return bits.view(_dtype("bfloat16"))
 
 
 def texts(values: list[bytes], shape: list[int]) -> np.ndarray:
-    """An array of texts, each as bytes."""
+    """Converts text inputs to an array of bytes objects."""
     array = np.empty(len(values), object)
     array[:] = values
     return array.reshape(shape)

@@ -1,19 +1,21 @@
-"""Models of cells that are defined in Python, with custom unfold functions, to study how requests share batches.
+"""Models that are made of cells in Python, with your own unfold function: for experiments with batching.
 
-An unfold function is a generator. It is called for each request, with the model's inputs as read-only arrays by name:
+An unfold function is a generator. It is called once for each request, with the inputs of the model by name, as read-only
+arrays:
 
-    def pairwise(x):                                       # [length, n], folded in pairs, the pairs in pairs
+    def pairwise(x):                                       # [length, n]: combine pairs, then pairs of pairs
         rows = list(x)
         while len(rows) > 1:
             pairs = []
             for left, right in zip(rows[::2], rows[1::2]):
-                pair = yield chairlift.cell("pair", left=left, right=right)      # adds a cell; returns at once
-                pairs.append(pair["both"])                                       # an output for other cells to read
+                pair = yield chairlift.cell("pair", left=left, right=right)      # adds a cell, and returns at once
+                pairs.append(pair["both"])                                       # an output, as input of other cells
             rows = pairs + rows[2 * len(pairs):]
-        return {"y": rows}                                 # the answer: a list of rows means [rows, n]
+        return {"y": rows}                                 # the answer; a list holds rows, [rows, n]
 
-Cells of all requests share batches. A cell runs as soon as its inputs are computed. To wait for a value, yield it:
-`both = yield pair["both"]` returns an array, `arrays = yield pair` a dict of arrays. Later cells may depend on it.
+Cells of all requests share batches. A cell runs when its inputs are ready. Yield a node or an output to wait for its
+values: `both = yield pair["both"]` gives an array, `arrays = yield pair` a dict of arrays. The function may then decide by
+these values.
 """
 
 from __future__ import annotations
@@ -36,13 +38,11 @@ Spec = tuple[str, Sequence[int | str]]
 
 
 def cell(name: str, inputs: Mapping[str, Any] | None = None, /, *, rows: int | None = None, **named: Any) -> _core.Cell:
-    """Returns a cell for an unfold function to yield.
+    """A cell, for an unfold function to yield.
 
-    name: the cell's name in `load_cells()`.
-    inputs, named: the cell's inputs by name. Each is an array, an output of another cell (`node["h"]`), or one row of
-        an output (`node["h"][3]`).
-    rows: the number of rows; arrays are then [rows, …], and all rows read an output of one row. None: one row, whose
-        arrays have no row axis.
+    inputs: by name, an array, an output of another cell (`node["h"]`), or a row of one (`node["h"][3]`).
+    rows: the number of rows; arrays are then [rows, …], and all rows read an output that has one row. None: one row,
+        whose arrays have no row axis.
     """
     return _core.Cell(name, {**(inputs or {}), **named}, -1 if rows is None else rows)
 
@@ -55,15 +55,12 @@ def load_cells(cells: Mapping[str, Any], unfold: Unfold | Mapping[str, Any],
         model = chairlift.load_cells({"pair": "pair.onnx"}, pairwise,
                                      inputs={"x": ("float32", ["length", 4])}, outputs={"y": ("float32", [1, 4])})
 
-    cells: the cells by name. Each is the path of an ONNX file, an onnx.ModelProto, or its bytes.
-    unfold: a generator function that yields cells (`chairlift.cell`), or the value of `unfold` in a model.yaml, such as
-        {"chain": {"cell": "step", …}}.
-    inputs, outputs: the model's inputs and outputs by name, each (element type, dimensions). Dimensions of the same
-        name must have the same length. "?" means any length. Only for a generator function.
-    name: the model's name.
-    settings: settings of a model.yaml, by name, such as policy="cellular", "graph_merge" or "bucketed".
-
-    Raises InvalidArgument if the cells and the unfold function do not fit together.
+    cells: by name, an ONNX file, an onnx.ModelProto, or its bytes.
+    unfold: a generator function (see `chairlift.cell`), which also needs `inputs` and `outputs`. Or a dict like `unfold` in
+        a model.yaml, for example {"chain": {"cell": "step", …}}.
+    inputs, outputs: the inputs and outputs of the model by name, as (element type, dimensions). Dimensions of the same name
+        are equal; "?" is any size.
+    settings: settings of a model.yaml by name, for example policy="cellular".
     """
     manifest: dict[str, Any] = {"cells": {key: {} for key in cells}}
     function = None
@@ -106,7 +103,7 @@ def _write(folder: pathlib.Path, name: str, source: Any) -> None:
 
 
 def _describe(error: BaseException, trace: Any, generator: Any) -> tuple[bool, str]:
-    """Returns whether the request caused the error, and a message with its place: a line, or the last `yield`."""
+    """Returns whether a value comes from the request, and a line or the generator's last `yield` for error messages."""
     text = str(error) if isinstance(error, InvalidArgument) else f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(trace)
     if frames:

@@ -1,5 +1,5 @@
-"""A model's chat template, which makes one text of messages: the Jinja of Hugging Face's files, rendered as transformers renders
-it. A child process compiles and renders it, within bounds on time and memory: a template may ask for any amount of both."""
+"""The chat template of a model: Jinja as in Hugging Face's files, rendered as transformers does. A template may use any
+amount of time and memory, so a child process with limits compiles and renders it."""
 
 import ctypes
 import datetime
@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def read_text(folder, name):
-    """None if there is no such file."""
+    """Returns None if the file does not exist."""
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         return None
@@ -37,7 +37,7 @@ def read_text(folder, name):
 
 
 def read_json(folder, name):
-    """A dictionary; empty if there is no such file."""
+    """Returns a dict, which is empty if the file does not exist."""
     text = read_text(folder, name)
     if text is None:
         return {}
@@ -51,14 +51,14 @@ def read_json(folder, name):
 
 
 def of_token(token):
-    """Its text; None if it is no token."""
+    """Returns the text of a token, or None if the value is not a token."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None
 
 
 class Template:
-    """The chat template of the files beside a tokenizer.json. Without one, and without the package jinja2, messages are
-    refused, by name."""
+    """The template of the files beside a tokenizer.json. Without one, or without the package jinja2, messages are refused
+    with the reason."""
 
     def __init__(self, folder):
         self.why, self.child = None, None
@@ -93,7 +93,7 @@ class Template:
         self.why = self.start()
 
     def start(self):
-        """Starts the child process. Why there is none; None: there is."""
+        """Starts the child process. Returns None, or why there is no template."""
         self.child = Child(lambda: compiled(self.source), self.text_of)
         try:
             error = self.child.receive()
@@ -149,7 +149,7 @@ class Template:
 
 
 class Refused(Exception):
-    """By the template itself."""
+    """The template itself refused the messages."""
 
 
 def refuse(message):
@@ -157,7 +157,7 @@ def refuse(message):
 
 
 def compiled(source):
-    """The template, as transformers compiles it."""
+    """Compiles the template as transformers does."""
     import jinja2.ext
     import jinja2.sandbox
 
@@ -186,7 +186,7 @@ def compiled(source):
 
 
 class Child:
-    """A process that has what `prepare()` returns, and answers what it is sent with answer(it, message), in JSON."""
+    """A process that runs `prepare()` once, then answers each message in JSON with answer(prepared, message)."""
 
     def __init__(self, prepare, answer):
         self.socket, theirs = socket.socketpair()
@@ -224,7 +224,7 @@ class Child:
             pass
 
     def receive(self, seconds=RENDER_SECONDS):
-        """TimeoutError; EOFError if the process has ended."""
+        """Raises TimeoutError, or EOFError if the process has ended."""
         end = None if seconds is None else time.monotonic() + seconds
         size, = struct.unpack("=Q", self.read(8, end))
         return json.loads(self.read(size, end))
@@ -243,7 +243,7 @@ class Child:
         return data
 
     def end(self, patience=0.0):
-        """Kills it unless it ends within `patience` seconds. Returns how it has ended."""
+        """Kills the process if it does not end within `patience` seconds. Returns how it ended."""
         self.socket.close()
         end = time.monotonic() + patience
         ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -258,7 +258,7 @@ class Child:
 
 
 def checked(text):
-    """The messages of a request, whose contents are texts."""
+    """Returns the messages of a request. Their contents must be text."""
     try:
         messages = json.loads(text)
     except (ValueError, RecursionError) as error:

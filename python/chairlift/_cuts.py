@@ -1,9 +1,8 @@
-"""Places at which a long text may be cut so that the tokens of its beginning, or of its end, are known from that part
-alone.
+"""Finds where a long text can be cut so that one part alone determines the tokens of its beginning or its end.
 
-Tokens are made within pieces that the tokenizer splits the text into. Whether it splits between a word and the white
-space behind it, whatever stands elsewhere, is proved from the parts that it is made of; there is no such place for
-others.
+A tokenizer splits the text into pieces, and makes tokens within them. A cut is safe between a word and the white space
+after it, if the tokenizer always splits there. This is proved from the tokenizer's components; if it cannot be proved, the
+text is not cut.
 """
 
 import json
@@ -26,7 +25,7 @@ MARK = "\u2581"  # what stands for a space
 
 
 def parts_of(part):
-    """The parts of a normalizer or pre-tokenizer, as its file has them."""
+    """The components of a normalizer or pre-tokenizer, as in its file."""
     if part is None:
         return []
     said = json.loads(part.__getstate__())
@@ -40,14 +39,14 @@ def parts_of(part):
 
 
 def may_span_words(token):
-    """Whether an added token may match over the white space between two words."""
+    """Whether an added token can match across the white space between two words."""
     if re.search(r"\s", token.content):
         return True
     return token.normalized and re.search(r"\s|" + MARK, unicodedata.normalize("NFKC", token.content)) is not None
 
 
 def splits_at_marks(tokenizer):
-    """Whether no piece goes on from a word to a space, for a tokenizer that splits whole texts with marked spaces."""
+    """For a tokenizer that marks spaces: whether no piece continues from a word into a space."""
     if type(tokenizer.model).__name__ not in ("BPE", "Unigram"):
         return False
     pieces = tokenizer.get_vocab(with_added_tokens=False)
@@ -55,7 +54,7 @@ def splits_at_marks(tokenizer):
 
 
 def cuts_of(tokenizer):
-    """A pattern that matches, with no width, where a text may be cut; None: nowhere."""
+    """Returns a zero-width pattern that matches where a text can be cut, or None."""
     if type(tokenizer.model).__name__ not in MODELS or getattr(tokenizer.model, "dropout", None):
         return None
     white_space, marks, splits, chinese = r"[ \t\n]", False, False, False

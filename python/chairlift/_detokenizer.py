@@ -72,7 +72,7 @@ class Texts:
         return said, Ragged(lengths, ids.offsets)
 
     def pieces(self, row, known, candidates, likely, last):
-        """What each token of `row` from `known` on adds to the text, then the candidates' names."""
+        """The text that each token of `row` from `known` on adds, then the names of the candidates."""
         texts, names = [], []
         window, read, before = 0, known, self.tokenizer.decode(row[:known], skip_special_tokens=True)
         for i in range(known, len(row)):

@@ -1,26 +1,26 @@
-"""The package's exceptions, one class for each kind of failure of the engine."""
+"""The exceptions of this package, one for each kind of failure."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Base class of the package's exceptions. The message says what failed, why, and what would work."""
+    """Base class of this package's exceptions. The message says what is wrong and what would work."""
 
 
 class InvalidArgument(Error, ValueError):
-    """The request, the model or a setting is not valid. Do not retry without a change."""
+    """The request, the model or a setting is wrong. The same request will fail again."""
 
 
 class OutOfRange(Error, ValueError):
-    """The request needs more than the engine's memory budget allows."""
+    """The request needs more memory than the engine's memory budget allows."""
 
 
 class NotFound(Error, LookupError):
-    """The model, the file or the name does not exist."""
+    """There is no model, file or name like this."""
 
 
 class Unimplemented(Error, NotImplementedError):
-    """The model uses a part of ONNX that Chairlift does not support. The message names it."""
+    """The model uses a part of ONNX that Chairlift cannot run. The message names it."""
 
 
 class ResourceExhausted(Error):
@@ -28,7 +28,7 @@ class ResourceExhausted(Error):
 
 
 class DeadlineExceeded(Error, TimeoutError):
-    """The request's timeout passed before its answer was computed."""
+    """The timeout of the request passed before the answer was computed."""
 
 
 class Cancelled(Error):
@@ -36,11 +36,11 @@ class Cancelled(Error):
 
 
 class Unavailable(Error):
-    """The model or engine is closed, or the worker of a Python model has ended. The request may succeed later."""
+    """The model or engine is closed, or the worker of a Python model ended. The request may succeed later."""
 
 
 class Internal(Error, RuntimeError):
-    """A Python model raised an exception, or Chairlift has a bug."""
+    """A Python model raised an exception, or Chairlift has a defect."""
 
 
 _CLASSES = {

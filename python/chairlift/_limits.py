@@ -1,10 +1,10 @@
-"""Limits the memory of processes that read model files and clients' text inputs."""
+"""Memory limits for processes that read models' files and clients' text."""
 
 import resource
 
 
 def limit_memory(more):
-    """Limits the process to `more` bytes in addition to its current memory. Allocations beyond that fail."""
+    """Makes allocations fail when the process needs `more` bytes in addition to what it has now."""
     with open("/proc/self/statm", encoding="ascii") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,7 +1,5 @@
-"""Prints the modules that an interpreter lacks: `python3 _packages.py FILE MODULE...`.
-
-Checks the named modules and those that the Python file FILE imports at its top level. Imports none of them.
-"""
+"""Prints which modules an interpreter lacks: `python3 _packages.py FILE MODULE...`. It checks the given modules, and those
+that the Python file FILE imports at its top. It imports none of them."""
 
 import ast
 import importlib.util
@@ -12,8 +10,7 @@ MAX_FILE_BYTES = 4 << 20
 
 
 def imported(file):
-    """Yields the top-level names of the modules that the file imports. Yields nothing if the file cannot be read: the
-    worker reports that."""
+    """Top-level names of the imported modules. Empty if the file cannot be read; the worker reports that."""
     try:
         with open(file, "rb") as source:
             tree = ast.parse(source.read(MAX_FILE_BYTES))

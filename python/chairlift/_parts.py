@@ -1,4 +1,4 @@
-"""An iterator over the parts of an answer, as they are computed."""
+"""An answer that arrives in parts while it is computed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,14 @@ Arrays = dict[str, np.ndarray]
 
 
 class Parts(Iterator[P]):
-    """Ends after the last part. Closing it, leaving its `with` block or dropping it cancels the request.
-
-    Not thread-safe.
-    """
+    """Iterates over the parts of an answer. `close()`, the end of a `with` block and garbage collection cancel the
+    request. Not thread-safe."""
 
     def __init__(self, start: Callable[[Callable[..., None], Callable[..., None]], Any],
                  part: Callable[[int, int, Arrays], P | None]) -> None:
-        """Starts the request.
-
-        start: start(ended, came) returns the request, which calls came(row, first, arrays) for each part, and then
-            ended(arrays, error) once.
-        part: part(row, first, arrays) returns an item of the iterator, or None to skip the part.
-        """
+        """start(ended, came): sends the request. It must call ended(arrays, error) once, and came(row, first, arrays) for
+            each part before.
+        part(row, first, arrays): returns the item to iterate over, or None to skip this part."""
         self._coming: queue.SimpleQueue[tuple[P | None, int, tuple[Arrays | None, Exception | None] | None]] = queue.SimpleQueue()
         self._end: tuple[Arrays | None, Exception | None] | None = None
         coming = self._coming  # the callbacks must not keep `self` alive
@@ -47,7 +42,7 @@ class Parts(Iterator[P]):
         raise StopIteration
 
     def _whole(self) -> Arrays:
-        """Waits for the end and returns the whole answer. Skips the parts that are left."""
+        """The whole answer. Parts that were not read yet are skipped."""
         for _ in self:
             pass
         assert self._end is not None

@@ -1,4 +1,4 @@
-"""The installed program `chairlift`, and Python functions for its commands `serve` and `inspect`."""
+"""The command line from Python: the installed program `chairlift`, and functions that run its commands."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FAILED, USAGE = 1, 2  # exit codes
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment. Workers of Python models will run the same interpreter."""
+    """Python models run in the interpreter that runs this process."""
     return {"CHAIRLIFT_PYTHON": sys.executable, **os.environ} if sys.executable else dict(os.environ)
 
 
 def main() -> None:
-    """Runs the program in place of this process: the package's console script."""
+    """Entry point of the console script."""
     os.execve(PROGRAM, ["chairlift", *sys.argv[1:]], _environment())
 
 
 def _flags(flags: dict[str, Any]) -> Iterator[str]:
-    """Turns http_port=0 into --http-port 0. True gives the flag alone, a list gives the flag once for each item."""
+    """Flags from keyword arguments: http_port=0 is --http-port 0, True is the flag alone, a list repeats the flag."""
     for name, value in flags.items():
         flag = "--" + name.replace("_", "-")
         for one in value if isinstance(value, (list, tuple, set)) else [value]:
@@ -41,7 +41,7 @@ def _flags(flags: dict[str, Any]) -> Iterator[str]:
 
 
 def path_of(model: str | os.PathLike[str] | Callable[..., Any] | type) -> str:
-    """Returns the model argument of the command line: a path, or "file.py:name" for a function or class."""
+    """What the command line takes for a model: a path, or "file.py:name" for a function or class."""
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         if isinstance(path, str) and "\0" in path:
@@ -63,14 +63,12 @@ def path_of(model: str | os.PathLike[str] | Callable[..., Any] | type) -> str:
 
 
 def inspect(model: str | os.PathLike[str] | Callable[..., Any] | type, **flags: Any) -> str:
-    """Returns the report of `chairlift inspect`: signature, operators, passes, memory, and how requests share batches.
+    """Returns what `chairlift inspect` prints for a model: inputs and outputs, operators, memory, and how requests
+    share batches.
 
         print(chairlift.inspect("model.onnx", passes=True))
 
-    model: an ONNX file, a model's folder, or a Python model, as for `load()`.
-    flags: flags of the command line (`chairlift inspect --help`), with underscores.
-
-    Raises InvalidArgument if a flag is not valid, and Error if the model cannot be read.
+    flags: flags of the command, with underscores (`chairlift inspect --help`).
     """
     command = [PROGRAM, "inspect", path_of(model), *_flags(flags)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=_environment())
@@ -86,17 +84,13 @@ def _error(code: int, said: str) -> Error:
 
 
 class Server:
-    """Runs `chairlift serve` in a separate process for the duration of a `with` block:
+    """A `chairlift serve` process that ends with a `with` block:
 
         with chairlift.Server("models", http_port=0) as server:
             requests.post(server.url + "/v2/models/minilm/infer", …)
 
-    The constructor returns when the models are loaded. The server stops when the block ends, when `close()` is called,
-    or when this process ends. It first answers the requests in flight.
-
-    models, flags: as for `serve()`.
-
-    Raises Error if the server does not start.
+    It takes the models and flags of `chairlift.serve()`, and returns when the models are loaded. The process ends after
+    the requests in flight, at the end of the block, on `close()`, or with this process.
     """
 
     def __init__(self, *models: str | os.PathLike[str] | Callable[..., Any] | type, **flags: Any) -> None:
@@ -132,11 +126,7 @@ class Server:
         return port
 
     def wait(self) -> None:
-        """Waits until the server has ended.
-
-        Ctrl-C stops the server after its requests in flight. A second Ctrl-C stops it at once. Raises Error if the
-        server fails.
-        """
+        """Waits until the server ends. Ctrl-C ends it after its requests in flight; a second Ctrl-C ends it at once."""
         while True:
             try:
                 code = self._process.wait()
@@ -148,8 +138,8 @@ class Server:
             raise _error(code, f"the server ended with status {code}; what it printed says why")
 
     def close(self) -> None:
-        """Stops the server after its requests in flight, and waits until it has ended."""
-        self._process.send_signal(signal.SIGINT)  # SIGTERM would wait for --drain-seconds
+        """Ends the server after its requests in flight, and waits for that."""
+        self._process.send_signal(signal.SIGINT)  # unlike SIGTERM, without waiting for --drain-seconds
         self._process.wait()
         self._socket.close()
 
@@ -161,17 +151,15 @@ class Server:
 
 
 def serve(*models: str | os.PathLike[str] | Callable[..., Any] | type, **flags: Any) -> None:
-    """Serves models over HTTP until Ctrl-C, as `chairlift serve` does.
+    """Serves models over HTTP until Ctrl-C, as `chairlift serve` does. A model is an ONNX file, the folder of a model, a
+    repository, or a Python function or class.
 
         chairlift.serve("model.onnx", http_port=8080)
 
-        if __name__ == "__main__":        # because worker processes import this file
+        if __name__ == "__main__":        # needed because worker processes import this file
             chairlift.serve(predict)
 
-    models: ONNX files, models' folders, repositories, Python functions and classes.
-    flags: flags of the command line (`chairlift serve --help`), with underscores.
-
-    Raises Error if the server does not start or fails.
+    flags: flags of the command, with underscores (`chairlift serve --help`).
     """
     try:
         with Server(*models, **flags) as server:

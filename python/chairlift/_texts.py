@@ -1,4 +1,4 @@
-"""Calls of models that take text inputs: embeddings, reranking and completions, by the tokenizer.json of the model."""
+"""Text inputs and outputs of a model that has a tokenizer.json beside its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Ranked(NamedTuple):
-    """One text in the result of `Model.rerank()`."""
+    """A text and its score, from `Model.rerank()`."""
 
     index: int
     """The text's index in the list that was passed."""
@@ -25,7 +25,7 @@ class Ranked(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token of a completion, if `logprobs` was requested."""
+    """A token of a completion, if `logprobs` were requested."""
 
     text: str
     """The text that the token adds. It is empty for a special token or an incomplete character."""
@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """The result of `Model.complete()`: the text that follows a prompt."""
+    """The text that a model generated, from `Model.complete()`."""
 
     text: str
     finish_reason: str
@@ -51,10 +51,7 @@ NOT_PARAMETERS = ("text_input", "options", "exclude_input_in_output", "stream")
 
 
 class Texts:
-    """Runs the pipeline that the server has as <name>/embed, /rerank or /complete (docs/guides/embeddings.md).
-
-    The pipeline is made by the first call. Thread-safe.
-    """
+    """Calls the models <name>/embed, <name>/rerank and <name>/complete (docs/guides/embeddings.md). Thread-safe."""
 
     def __init__(self, model: _core.Model) -> None:
         self._model = model
@@ -125,18 +122,15 @@ class Texts:
 
 
 class TextStream(Parts[str]):
-    """An iterator over pieces of generated text, returned by `Model.stream_text()`.
-
-    It ends after the last piece. Its request is cancelled if the stream is closed, its `with` block ends, or the last
-    reference is dropped. Not thread-safe.
-    """
+    """Iterates over the pieces of a generated text, from `Model.stream_text()`. `result()` returns the whole text. `close()`,
+    the end of a `with` block and garbage collection cancel the request. Not thread-safe."""
 
     def __init__(self, pipeline: _core.Model, inputs: dict[str, Any], timeout: float | None) -> None:
         super().__init__(lambda ended, came: pipeline.start(inputs, timeout, None, ended, came),
                          lambda row, first, arrays: arrays["text_output"][0].decode() or None)
 
     def result(self) -> Completion:
-        """Waits for the end and returns the whole Completion. The iterator then has no more pieces."""
+        """The whole text. Pieces that were not read yet are skipped."""
         return _completions(self._whole(), False)
 
 

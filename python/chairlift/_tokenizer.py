@@ -44,7 +44,7 @@ SHORT = 2048  # characters of a text that is not worth cutting
 
 
 def max_tokens(folder):
-    """Tokens in one row: the smallest number that the files beside the tokenizer name."""
+    """The maximum length of a row: the smallest number in the files beside the tokenizer."""
     config = read_json(folder, "config.json")
     numbers = [read_json(folder, "sentence_bert_config.json").get("max_seq_length"),
                read_json(folder, "tokenizer_config.json").get("model_max_length")]
@@ -64,7 +64,7 @@ def ragged(rows, dtype):
 
 
 class Part:
-    """One of two texts: its token ids, without special ones; whether these are all; and a bit of the text that has tokens."""
+    """One text of a pair: its token ids without special tokens, whether these are all, and a short part of the text."""
 
     def __init__(self, text, encoding, whole):
         self.ids, self.whole = encoding.ids, whole

@@ -1,5 +1,5 @@
-"""A tokenizer as the files beside its tokenizer.json have it: what tokenizer_config.json and special_tokens_map.json change, as
-transformers applies them, and the prompts of sentence-transformers."""
+"""Loads a tokenizer with the files beside its tokenizer.json: the changes of tokenizer_config.json and
+special_tokens_map.json, applied as in transformers, and the prompts of sentence-transformers."""
 
 import json
 import os
@@ -13,7 +13,7 @@ CONFIG_FILE = "tokenizer_config.json"
 
 
 def load(path):
-    """The tokenizer, and its tokenizer_config.json."""
+    """Returns the tokenizer and its tokenizer_config.json."""
     if os.path.getsize(path) > MAX_FILE_BYTES:
         raise ValueError(f"{path} has more than {MAX_FILE_BYTES} bytes")
     tokenizer = Tokenizer.from_file(path)
@@ -33,7 +33,7 @@ def state_of(part):
 
 
 def set_normalizer(tokenizer, config):
-    """BERT's, whose settings tokenizer_config.json has under other names."""
+    """Sets BERT's normalizer, whose options have other names in tokenizer_config.json."""
     state = state_of(tokenizer.normalizer)
     if state.pop("type", None) != "BertNormalizer":
         return
@@ -57,7 +57,7 @@ def text_of(token):
 
 
 def add_special_tokens(tokenizer, files):
-    """Those that the files name, where tokenizer.json has them as tokens like others."""
+    """Marks tokens as special that tokenizer.json has as normal tokens."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     added = []
     for file in files:
@@ -79,7 +79,7 @@ def add_special_tokens(tokenizer, files):
 
 
 def set_ends(tokenizer, config):
-    """Tokens in front of a text and behind it, as add_bos_token and add_eos_token say."""
+    """Adds tokens before and after a text, as add_bos_token and add_eos_token say."""
     said = {name: config[name] for name in ("add_bos_token", "add_eos_token") if isinstance(config.get(name), bool)}
     if not said:
         return
@@ -118,14 +118,14 @@ def set_ends(tokenizer, config):
 
 
 class Prompts:
-    """What is put before texts, and whether they are lowered then. `said`: the argument of Texts."""
+    """The prompts before a text, and whether text is lowercased then. `said`: the argument of Texts."""
 
     def __init__(self, said):
         self.by_name, self.default, self.lower = said["prompts"], said["prompt"], said["lower"]
         self.pooled = said["include_prompt"]
 
     def applied(self, name, text):
-        """`name`: of the prompt; None: the default."""
+        """`name`: name of the prompt. None: the default prompt."""
         prompt = self.default if name is None else self.named(name)
         text = prompt + text
         return text.lower() if self.lower else text

@@ -1,4 +1,4 @@
-"""Loads PyTorch modules through PyTorch's ONNX exporter."""
+"""Models from PyTorch, through PyTorch's ONNX exporter."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ from ._model import Model, load
 
 def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_names: Sequence[str] | None = None,
                rtol: float = 1e-3, atol: float = 1e-4, name: str | None = None, **settings: Any) -> Model:
-    """Exports a torch.nn.Module to ONNX in evaluation mode (`eval()`), and loads it:
+    """Exports and loads a torch.nn.Module:
 
         import chairlift
         model = chairlift.from_torch(module, torch.zeros(2, 3, 224, 224))
         y = model(x)
 
-    Needs the packages torch and onnxscript.
+    The module is exported in evaluation mode (`eval()`). This needs the packages torch and onnxscript.
 
-    module: the module to export. The model's inputs have the names of the parameters of `forward`.
-    example: the arguments of one call: a tensor, a tuple of tensors, or a dict by name.
-    dynamic_shapes: as for torch.export. None: a dimension varies if the module accepts it one larger than in the
-        example. A dimension of 1 stays 1, except the first, which is the batch.
-    rtol, atol: tolerances of the check after the export. It runs the example, and one with every varying dimension
-        larger by one. The outputs must agree: |ours - torch's| <= atol + rtol * max(1, largest |torch's|).
-    settings: settings of a model.yaml, by name.
-
-    Raises Internal if the outputs do not agree.
+    example: arguments of one call: a tensor, a tuple of tensors, or a dict by name. The inputs of the model have the names
+        of `forward`'s arguments.
+    dynamic_shapes: as for torch.export. None: a dimension varies if the module also accepts a size that is larger by one. A
+        dimension of size 1 stays 1, unless it is the first, which is the batch.
+    rtol, atol: tolerances. Two answers are compared with the module's: to the example, and to one whose varying dimensions
+        are larger by one. Raises Internal unless |ours - its| <= atol + rtol * max(1, largest |its|).
+    settings: settings of a model.yaml by name.
     """
     try:
         import torch
@@ -77,7 +75,7 @@ def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_
 
 
 def _named(module: Any, example: Any) -> dict[str, Any]:
-    """Returns the example's arguments by the parameter names of `forward`."""
+    """The example's arguments by the names of `forward`."""
     if isinstance(example, Mapping):
         return dict(example)
     given = example if isinstance(example, tuple) else (example,)
@@ -95,7 +93,7 @@ def _named(module: Any, example: Any) -> dict[str, Any]:
 
 
 def _at_least_two(torch: Any, value: Any) -> Any:
-    """Makes the batch at least two rows, because torch.export takes a batch of one for a constant."""
+    """The example with at least two rows: torch.export takes a batch of one for a constant."""
     if isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == 1:
         return torch.cat([value, value])
     return value
@@ -114,7 +112,7 @@ def _evaluating(module: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses the exporter's progress and advice."""
+    """Hides the exporter's progress and advice."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -127,7 +125,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _axes(program: Any, tensors: Mapping[str, Any]) -> dict[str, list[tuple[str, int]]]:
-    """Returns, by the name of each varying dimension, the inputs and axes that have it."""
+    """For each varying dimension by name, the inputs and axes that have it."""
     axes: dict[str, list[tuple[str, int]]] = {}
     for value in program.model.graph.inputs:
         if value.name not in tensors or value.shape is None:
@@ -139,7 +137,7 @@ def _axes(program: Any, tensors: Mapping[str, Any]) -> dict[str, list[tuple[str,
 
 
 def _larger(torch: Any, arguments: Mapping[str, Any], dimensions: Sequence[list[tuple[str, int]]]) -> dict[str, Any]:
-    """Returns the example with these dimensions larger by one."""
+    """The example with the given dimensions larger by one."""
     larger = dict(arguments)
     for key, axis in (place for places in dimensions for place in places):
         larger[key] = torch.cat([larger[key], larger[key].narrow(axis, 0, 1)], axis)
