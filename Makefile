@@ -11,7 +11,7 @@ CUDA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
-.PHONY: help reference deb image test-packages run free-ports build python wheel test-wheel test bench figures packages clean lint
+.PHONY: help reference deb image test-packages run free-ports build python wheel test-wheel test bench chart figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -109,7 +109,12 @@ bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<na
 	  [ -f bench/$$name.py ] || { echo "there is no benchmark '$$name'; \`make help\` lists them" >&2; exit 1; }; \
 	  $(PYTHON) bench/$$name.py --output build/bench/$$name.json $(FLAGS) || exit 1; done
 
-figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures (docs/concepts/simulation.md)
+# What the README's chart shows, measured on an idle machine, and the chart.
+chart:  ## measures and draws docs/images/benchmarks.svg (an hour)
+	@$(MAKE) --no-print-directory bench BENCH="ragged python"
+	@$(PYTHON) bench/chart.py
+
+figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, published numbers beside them (docs/simulation.md)
 	@$(PYTHON) bench/figures.py
 	@$(PYTHON) bench/figures_staged.py
 

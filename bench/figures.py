@@ -14,12 +14,7 @@ import subprocess
 import tempfile
 
 import harness
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-
-plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "batchmaker", "font.family": "sans-serif"})
+import plots
 
 DATA = harness.ROOT / "bench" / "data"
 V100 = DATA / "costs" / "v100.csv"
@@ -31,7 +26,8 @@ IN_SYSTEM = 27_211 / 23_600  # the table's 512 / (24 · 784 µs) over the publis
 TREE_NODE_US = 5.2  # more for each tree cell than a chain's step costs: calibrated on the peak of 3.1 K req/s
 DYNET_NODE_US = 4.8  # building and merging graphs, for each cell: calibrated on the peak of 2.1 K req/s
 
-OURS, PADDED, MERGED, IDEAL = "#d1495b", "#2e6f95", "#3c896d", "#777777"
+OURS, PADDED, MERGED, OTHER = (plots.SERIES[i] for i in (0, 1, 2, 4))
+IDEAL = plots.MUTED
 
 
 class Simulator:
@@ -88,25 +84,22 @@ def draw(axes, rows, label, color, style="-", bars=True):
 
 
 def published_peak(axes, k_per_second, label, color):
-    axes.axvline(k_per_second, color=color, lw=1, ls=":")
-    axes.annotate(label, (k_per_second, 0.98), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right",
-                  fontsize=7, color=color)
+    axes.axvline(k_per_second, color=color, lw=1.2, ls=":", label=label)
 
 
 def published_point(axes, x, y, label, color):
-    axes.plot([x], [y], marker="*", ms=11, color=color, mec="white", mew=0.6, ls="none", label=label, zorder=5)
+    axes.plot([x], [y], marker="*", ms=11, color=color, mec=plots.PAGE, mew=0.6, ls="none", label=label, zorder=5)
 
 
 def finish(axes, title, top):
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel("throughput, 1000 requests a second")
-    axes.set_ylabel("latency, ms: 90p, bars 50p to 99p")
+    axes.set_title(title)
+    axes.set_xlabel("throughput, 1000 requests/s")
+    axes.set_ylabel("p90 latency, ms (bars: p50 to p99)")
     axes.set_xlim(left=0)
     axes.set_yscale("log")
     axes.set_ylim(1, top)
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize=6.5, loc="lower right")
+    axes.grid()
 
 
 class Page:
@@ -117,21 +110,14 @@ class Page:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, figure, name):
-        figure.tight_layout()
-        for suffix in ("svg", "png"):
-            figure.savefig(self.folder / f"{name}.{suffix}", dpi=110, metadata={"Date": None} if suffix == "svg" else None)
-        plt.close(figure)
+        plots.legend(figure)
+        plots.save(figure, self.folder / f"{name}.svg")
 
     def compare(self, figure, what, ours, published, calibrated=False, at_least=False):
         ratio = ours / published
         within = ratio >= 0.8 and (at_least or ratio <= 1.2)
         verdict = "calibrated" if calibrated else "differs" if not within else "agrees" if at_least else "within 20%"
         print(f"{figure:9} {what:58} {ours:>9.4g} {published:>9.4g} {ratio:>6.2f}  {verdict}", flush=True)
-
-
-def panels(count, width=5.2):
-    figure, axes = plt.subplots(1, count, figsize=(width * count, 3.8), squeeze=False)
-    return figure, axes[0]
 
 
 PAPER = ("--run-ahead", 5, "--cost-scale", IN_SYSTEM)
@@ -141,11 +127,11 @@ BASE_RATES = [50, 200, 500, 1000, 2000, 5000, 8000, 10000, 12000, 14000, 16000, 
 
 def lstm(simulate, page):
     """Figures 7 and 9."""
-    lengths = ("--lengths", EUROPARL)
+    lengths = ("--length-histogram", EUROPARL)
     curves = {size: [simulate("cellular", LSTM_RATES, *lengths, *PAPER, "--max-batch-size", size),
                      simulate("bucketed", BASE_RATES, *lengths, "--max-batch-size", size)] for size in (512, 64)}
     adaptive = simulate("cellular", LSTM_RATES, *lengths, "--cost-scale", IN_SYSTEM)
-    figure, axes = panels(2)
+    figure, axes = plots.panels(2)
     for ax, (size, (ours, padded)) in zip(axes, curves.items()):
         draw(ax, ours.result(), "cellular, five tasks ahead (simulated)", OURS)
         draw(ax, padded.result(), "padding in buckets of 10 (simulated)", PADDED)
@@ -171,28 +157,27 @@ def lstm(simulate, page):
     page.compare("Fig. 9", "padding at 5 K req/s: 99p of queueing, ms (published: over 100)",
                  p(base[5000], 99, "queue_ms"), 100, at_least=True)
 
-    figure, axes = panels(2)
+    figure, axes = plots.panels(2)
     for ax, what, name in zip(axes, ("queue_ms", "compute_ms"), ("queueing", "computation")):
         for row, label, color in ((at[5000], "cellular", OURS), (base[5000], "padding in buckets of 10", PADDED)):
             ax.plot([max(v, 0.01) for v in row[what]], range(101), color=color, label=label, lw=1.4)
         if what == "queue_ms":
             published_point(ax, 1.38, 99, "BatchMaker, published 99p: 1.38 ms", OURS)
         ax.set_xscale("log")
-        ax.set_title(f"Fig. 9: {name} at 5 K requests a second", fontsize=10)
-        ax.set_xlabel("ms")
+        ax.set_title(f"Fig. 9: {name} at 5,000 requests/s")
+        ax.set_xlabel(f"time of {name}, ms")
         ax.set_ylabel("% of requests")
-        ax.grid(alpha=0.25)
-        ax.legend(fontsize=7, loc="lower right")
+        ax.grid()
     page.save(figure, "fig9")
 
 
 def bucket_widths(simulate, page):
-    curves = {w: simulate("bucketed", BASE_RATES, "--lengths", EUROPARL, "--bucket-width", w) for w in (1, 10, 20, 40)}
-    figure, axes = panels(1, 6)
-    for (width, rows), color in zip(curves.items(), ("#8d96a3", PADDED, MERGED, "#edae49")):
+    curves = {w: simulate("bucketed", BASE_RATES, "--length-histogram", EUROPARL, "--bucket-width", w) for w in (1, 10, 20, 40)}
+    figure, axes = plots.panels(1)
+    for (width, rows), color in zip(curves.items(), (IDEAL, PADDED, MERGED, OTHER)):
         draw(axes[0], rows.result(), f"buckets of {width} (simulated)", color, bars=False)
     finish(axes[0], "Fig. 8: padding with different bucket widths", 3000)
-    axes[0].set_ylabel("latency, ms: 90p")
+    axes[0].set_ylabel("p90 latency, ms")
     page.save(figure, "fig8")
     low = {w: p(next(r for r in rows.result() if r["rate"] == 2000), 90) for w, rows in curves.items()}
     print(f"Fig. 8    order of 90p at 2 K req/s: {sorted(low, key=low.get)}; published: 40 before 10 before 1")
@@ -201,11 +186,11 @@ def bucket_widths(simulate, page):
 
 
 def variance(simulate, page):
-    figure, axes = panels(3, 4.6)
+    figure, axes = plots.panels(3)
     # The document's baselines were given graphs of 24 for the fixed length: nothing is padded there.
     fixed = ("--fixed-length", 24)
-    kinds = {"all of length 24": fixed, "at most 50": ("--lengths", EUROPARL, "--max-length", 50),
-             "at most 100": ("--lengths", EUROPARL, "--max-length", 100)}
+    kinds = {"all of length 24": fixed, "at most 50": ("--length-histogram", EUROPARL, "--max-length", 50),
+             "at most 100": ("--length-histogram", EUROPARL, "--max-length", 100)}
     rates = [*LSTM_RATES[:-1], 23000, 25000, 27000]
     widths = {"all of length 24": 24}
     curves = {kind: (simulate("cellular", rates, *flags, *PAPER),
@@ -216,9 +201,9 @@ def variance(simulate, page):
         draw(ax, ours.result(), "cellular (simulated)", OURS)
         draw(ax, padded.result(), f"padding in buckets of {widths.get(kind, 10)} (simulated)", PADDED)
         if "24" in kind:
-            published_peak(ax, 23.6, "BatchMaker: 87%", OURS)
-            published_peak(ax, 27.136, "MXNet, TensorFlow", PADDED)
-        finish(ax, f"Fig. 11: lengths {kind}", 2000)
+            published_peak(ax, 23.6, "BatchMaker, published: 87%", OURS)
+            published_peak(ax, 27.136, "MXNet, TensorFlow, published", PADDED)
+        finish(ax, f"Fig. 11: lengths {kind}".replace("lengths all", "all"), 2000)
     page.save(figure, "fig11")
     ours, exact = (curve.result() for curve in curves["all of length 24"])
     page.compare("Fig. 11", "LSTM, all of length 24: peak, K req/s", peak(ours) / 1000, 23.6, calibrated=True)
@@ -226,11 +211,11 @@ def variance(simulate, page):
 
 
 def seq2seq(simulate, page):
-    figure, axes = panels(2)
+    figure, axes = plots.panels(2)
     for ax, workers, published in zip(axes, (2, 4), (8.5, 17.0)):
-        flags = ("--application", "seq2seq", "--lengths", PAIRS, "--workers", workers)
+        flags = ("--application", "seq2seq", "--length-histogram", PAIRS, "--workers", workers)
         rates = [r * workers / 2 for r in (250, 500, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 8500, 9500)]
-        both = simulate("cellular", rates, *flags, *PAPER, "--cell-max", "encoder=512", "--cell-max", "decoder=256")
+        both = simulate("cellular", rates, *flags, *PAPER, "--cell-max-batch-size", "encoder=512", "--cell-max-batch-size", "decoder=256")
         equal = simulate("cellular", rates, *flags, *PAPER, "--max-batch-size", 256)
         padded = simulate("bucketed", rates, *flags, "--max-batch-size", 256)
         draw(ax, both.result(), "cellular-512,256 (simulated)", OURS)
@@ -252,14 +237,14 @@ def trees(simulate, page):
     real = ("--application", "tree", "--trees", TREES, "--max-batch-size", 64)
     ours = simulate("cellular", rates, *real, "--run-ahead", 5, costs=plain)
     merged = simulate("graph_merge", rates, *real, costs=merging)
-    figure, axes = panels(2)
+    figure, axes = plots.panels(2)
     draw(axes[0], ours.result(), "cellular (simulated)", OURS)
     draw(axes[0], merged.result(), "graph merging (simulated)", MERGED)
-    published_peak(axes[0], 3.1, "BatchMaker", OURS)
-    published_peak(axes[0], 2.1, "DyNet", MERGED)
+    published_peak(axes[0], 3.1, "BatchMaker, published peak", OURS)
+    published_peak(axes[0], 2.1, "DyNet, published peak", MERGED)
     published_point(axes[0], 1, 6.8, "BatchMaker, published", OURS)
     published_point(axes[0], 1, 9.5, "DyNet, published", MERGED)
-    finish(axes[0], "Fig. 14: TreeLSTM on the TreeBank, batches up to 64", 200)
+    finish(axes[0], "Fig. 14: TreeLSTM, TreeBank", 200)
     at = {row["rate"]: row for row in ours.result()}
     base_at = {row["rate"]: row for row in merged.result()}
     page.compare("Fig. 14", "TreeLSTM: peak, K req/s", peak(ours.result()) / 1000, 3.1, calibrated=True)
@@ -277,7 +262,7 @@ def trees(simulate, page):
     draw(axes[1], ours.result(), "cellular (simulated)", OURS)
     draw(axes[1], merged.result(), "graph merging (simulated)", MERGED)
     draw(axes[1], ideal.result(), "ideal (simulated)", IDEAL)
-    finish(axes[1], "Fig. 15: one complete tree of 16 leaves", 200)
+    finish(axes[1], "Fig. 15: complete trees of 16 leaves", 200)
     page.save(figure, "fig14_15")
     page.compare("Fig. 15", "TreeLSTM: peak over the ideal's", peak(ours.result()) / peak(ideal.result()), 0.7)
 

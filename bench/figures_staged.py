@@ -18,7 +18,8 @@ import tempfile
 
 import figures
 import harness
-from figures import IDEAL, MERGED, OURS, PADDED, plt
+import plots
+from figures import IDEAL, MERGED, OTHER, OURS, PADDED
 
 OBJECTIVE_MS = 200
 MAX_BATCH = 64
@@ -45,7 +46,7 @@ PUBLISHED = {
 }
 # At low load: what is left of ZeroBatch's mean, over what is left of DelayBatch's (§8.2).
 DELAY_OF_ZERO = (1 - 0.161) / (1 - 0.354)
-COLOURS = {"ZeroBatch": PADDED, "DelayBatch": MERGED, "staged": OURS, "staged, late": "#e8a0ab", "cellular": "#edae49",
+COLOURS = {"ZeroBatch": PADDED, "DelayBatch": MERGED, "staged": OURS, "staged, late": plots.SERIES[3], "cellular": OTHER,
            "none": IDEAL}
 
 
@@ -109,7 +110,7 @@ def sides_of(simulate, model):
     delay = min(delays, key=lambda ms: abs(delays[ms].result()[0]["latency_mean_ms"] / mean - DELAY_OF_ZERO))
     return peak_of(zero), {
         "ZeroBatch": ("window", ()), "DelayBatch": ("window", ("--queue-delay-us", 1000 * delay)), "none": ("none", ()),
-        "staged": ("staged", ()), "staged, late": ("staged", ("--longest-wait-us", 1000 * OBJECTIVE_MS // 2)),
+        "staged": ("staged", ()), "staged, late": ("staged", ("--join-window-us", 1000 * OBJECTIVE_MS // 2)),
         "cellular": ("cellular", ()),
     }
 
@@ -119,11 +120,12 @@ def bars(axes, groups, values, title, unit):
     sides = list(values)
     for i, side in enumerate(sides):
         at = [g + (i - (len(sides) - 1) / 2) * 0.8 / len(sides) for g in range(len(groups))]
-        axes.bar(at, values[side], 0.8 / len(sides), label=side, color=COLOURS.get(side, f"C{i}"))
-    axes.set_xticks(range(len(groups)), groups, fontsize=7)
-    axes.set_title(title, fontsize=10)
+        axes.bar(at, values[side], 0.8 / len(sides), label=side, color=COLOURS.get(side, plots.SERIES[3]))
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_title(title)
     axes.set_ylabel(unit)
-    axes.grid(axis="y", alpha=0.25)
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
 
 
 def latencies(simulate, page):
@@ -137,12 +139,11 @@ def latencies(simulate, page):
         at_loads[model] = {side: rows.result() for side, rows in runs.items()}
         peaks[model] = {side: peak_of(rows.result()) for side, rows in steps.items()}
     for figure, name, of in (("fig14", "mean", lambda row: row["latency_mean_ms"]), ("fig16", "p99", lambda row: row["latency_ms"][99])):
-        drawn, axes = figures.panels(3, 4.6)
+        drawn, axes = plots.panels(3)
         for i, load in enumerate(SHARES):
             bars(axes[i], list(MODELS), {side: [of(at_loads[model][side][i]) for model in MODELS]
                                          for side in COLOURS if side != "none"},
-                 f"Fig. {figure[3:]}: {name} at {load} load (simulated)", "ms")
-        axes[0].legend(fontsize=7)
+                 f"Fig. {figure[3:]}: {load} load, simulated", f"{name} latency, ms")
         page.save(drawn, figure)
         for side in ("staged", "staged, late", "cellular"):
             for (baseline, load), published in PUBLISHED.items():
@@ -151,10 +152,9 @@ def latencies(simulate, page):
                 cuts[figure, side, baseline, load] = cut
                 page.compare(f"Fig. {figure[3:]}", f"{side}, {load} load: {name} less than {baseline}'s, %", 100 * cut,
                              published[name == "p99"])
-    drawn, axes = figures.panels(1, 6)
+    drawn, axes = plots.panels(1)
     bars(axes[0], list(MODELS), {side: [peaks[model][side] for model in MODELS] for side in COLOURS},
-         "Fig. 15: highest rate with p99 within 200 ms (simulated)", "requests a second")
-    axes[0].legend(fontsize=7)
+         "Fig. 15: highest rate with p99 within 200 ms, simulated", "requests/s")
     page.save(drawn, "fig15")
     for side in ("staged", "staged, late", "cellular"):
         ratio = statistics.fmean(peaks[model][side] / peaks[model]["DelayBatch"] for model in MODELS)
@@ -163,7 +163,7 @@ def latencies(simulate, page):
 
 def split_only(simulate, page):
     """Figure 18."""
-    drawn, axes = figures.panels(2, 4.6)
+    drawn, axes = plots.panels(2)
     less = []
     for ax, model in zip(axes, ("LinkNet", "Unet")):
         peak, sides = sides_of(simulate, model)
@@ -172,9 +172,8 @@ def split_only(simulate, page):
                 "split only": simulate(model, "staged", rates, "--meta-operations", "split"),
                 "DelayBatch": simulate(model, "window", rates, *sides["DelayBatch"][1])}
         rows = {side: [row["latency_mean_ms"] for row in of.result()] for side, of in runs.items()}
-        bars(ax, list(SHARES), rows, f"Fig. 18: {model}, mean latency (simulated)", "ms")
+        bars(ax, list(SHARES), rows, f"Fig. 18: {model}, simulated", "mean latency, ms")
         less.append(1 - rows["split only"][2] / rows["DelayBatch"][2])
-    axes[0].legend(fontsize=7)
     page.save(drawn, "fig18")
     page.compare("Fig. 18", "split only, high load: mean less than DelayBatch's, %", 100 * statistics.fmean(less), 15.0)
 
@@ -182,40 +181,47 @@ def split_only(simulate, page):
 def buffer_pairs(simulate, page):
     """Figure 19."""
     counts = (1, 2, 3, 4)
-    drawn, axes = figures.panels(1, 6)
+    drawn, axes = plots.panels(1)
     best = {}
-    for model in MODELS:
+    for i, model in enumerate(MODELS):
         peak, _ = sides_of(simulate, model)
         runs = [simulate(model, "staged", [0.95 * peak], "--buffer-pairs", pairs) for pairs in counts]
         means = [run.result()[0]["latency_mean_ms"] for run in runs]
-        axes[0].plot(counts, means, marker="o", ms=3, label=model)
+        # Some curves are the same: the later ones are thinner.
+        axes[0].plot(counts, means, marker="o", ms=9 - 2 * i, lw=5.5 - 1.4 * i, color=plots.SERIES[i], label=model)
         best[model] = counts[means.index(min(means))]
         print(f"Fig. 19   {model}: mean ms by buffer pairs {dict(zip(counts, (round(m, 1) for m in means)))}; published: 2 is best")
-    axes[0].set_title("Fig. 19: mean latency at 95% of the peak, by buffer pairs (simulated)", fontsize=10)
-    axes[0].set_ylabel("ms")
+    axes[0].set_title("Fig. 19: 95% of the peak, simulated")
+    axes[0].set_xlabel("buffer pairs")
+    axes[0].set_xticks(counts)
+    axes[0].set_ylabel("mean latency, ms")
     axes[0].set_ylim(bottom=0)
-    axes[0].legend(fontsize=7)
+    axes[0].grid(axis="y")
     page.save(drawn, "fig19")
 
 
 def stage_counts(simulate, page):
     """Figure 20."""
     counts = (2, 4, 6, 8, 12, 20)
-    drawn, axes = figures.panels(2, 4.6)
-    for ax, model in zip(axes, ("LinkNet", "ResNet152")):
+    drawn, axes = plots.panels(4)
+    for column, model in enumerate(("LinkNet", "ResNet152")):
         peak, _ = sides_of(simulate, model)
-        for policy in ("staged", "cellular"):
+        for policy, wide in (("staged", 4), ("cellular", 1.6)):  # they are nearly the same
             high = [simulate(model, policy, [0.9 * peak], stages=count) for count in counts]
             steps = [simulate(model, policy, RATES, stages=count) for count in counts]
             means = [run.result()[0]["latency_mean_ms"] for run in high]
             peaks = [peak_of(run.result()) for run in steps]
-            ax.plot(counts, means, marker="o", ms=3, color=COLOURS[policy], label=f"{policy}: mean at high load, ms")
-            ax.plot(counts, peaks, marker="s", ms=3, ls=":", color=COLOURS[policy], label=f"{policy}: peak, a second")
+            for row, values in enumerate((means, peaks)):
+                axes[2 * row + column].plot(counts, values, marker="o", ms=2 * wide, lw=wide, color=COLOURS[policy], label=policy)
             print(f"Fig. 20   {model}, {policy}: mean ms by stages {dict(zip(counts, (round(m, 1) for m in means)))}, "
                   f"peaks {dict(zip(counts, peaks))}; published: 4 is best, 20 bad")
-        ax.set_title(f"Fig. 20: {model} by number of stages (simulated)", fontsize=10)
-        ax.set_ylim(bottom=0)
-        ax.legend(fontsize=7)
+        for row, what in enumerate(("mean latency at 90%, ms", "peak, requests/s")):
+            ax = axes[2 * row + column]
+            ax.set_title(f"Fig. 20: {model}, simulated")
+            ax.set_xlabel("stages")
+            ax.set_ylabel(what)
+            ax.set_ylim(bottom=0)
+            ax.grid(axis="y")
     page.save(drawn, "fig20")
 
 
@@ -229,20 +235,18 @@ def on_this_cpu(_, page):
     names = {"zero": "ZeroBatch", "delay": "DelayBatch", "none": "none", "staged": "staged", "cellular": "cellular"}
     ours = lambda sides, side: "tokens" if side in ("staged", "cellular") and "tokens" in sides else side  # noqa: E731
     for figure, key in (("fig14_measured", "mean"), ("fig16_measured", "p99")):
-        drawn, axes = figures.panels(3, 4.6)
+        drawn, axes = plots.panels(3)
         for ax, load in zip(axes, SHARES):
             held = [name for name in models if load in models[name]["loads"]]
             bars(ax, held, {label: [models[name]["loads"][load][ours(models[name]["loads"][load], side)][key] for name in held]
-                            for side, label in names.items()}, f"{key} at {load} load, {measured['cpu'][:24]}", "ms")
+                            for side, label in names.items()}, f"{load} load, {measured['cpu'][:24]}", f"{key} latency, ms")
             ax.set_yscale("log")
-        axes[0].legend(fontsize=7)
         page.save(drawn, figure)
     peaks = {name: of["peaks"] for name, of in measured["models"].items() if "peaks" in of}
-    drawn, axes = figures.panels(1, 6)
+    drawn, axes = plots.panels(1)
     bars(axes[0], list(peaks), {label: [of[ours(of, side)] for of in peaks.values()] for side, label in names.items()},
-         f"Fig. 15: highest rate with p99 within 200 ms, {measured['cpu'][:24]}", "requests a second")
+         f"Highest rate with p99 within 200 ms, {measured['cpu'][:24]}", "requests/s")
     axes[0].set_yscale("log")
-    axes[0].legend(fontsize=7)
     page.save(drawn, "fig15_measured")
 
 
@@ -253,7 +257,7 @@ def early_exits(simulate, page):
         for model in MODELS:
             peak, _ = sides_of(simulate, model)
             with_exits, without = (simulate(model, policy, [0.6 * peak], *flags).result()[0]["latency_mean_ms"]
-                                   for flags in (("--exit-after", 1, "--leaving", 50), ()))
+                                   for flags in (("--exit-after", 1, "--exit-percent", 50), ()))
             ratios.append(with_exits / without)
         print(f"exits     {policy}: mean with half of the queries leaving after stage 1 of 4, over that without exits, at medium load: "
               f"{', '.join(f'{m} {r:.2f}' for m, r in zip(MODELS, ratios))}")

@@ -77,7 +77,7 @@ class CacheWatch {
         if (!all.ok() || all->empty() || !all->front().generation) continue;
         const GenerationStatistics& of = *all->front().generation;
         room_ += of.blocks_used * of.block_tokens;
-        held_ += of.tokens_held;
+        held_ += of.tokens_used;
       }
     });
   }

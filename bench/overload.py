@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a server does when ten times as much is asked as it can answer: what it still answers beside its peak, how long
-those wait that it admits (bound: --max-queue-wait), and how soon the others are refused. One worker computes; the load
+those wait that it admits (bound: --max-queue-wait-us), and how soon the others are refused. One worker computes; the load
 comes from this process. The peak is that of as many clients as make full batches, each asking again once it is answered. The peer's column has the bound."""
 
 import asyncio
@@ -138,7 +138,7 @@ def main():
         port = harness.free_port()
         server = subprocess.Popen([harness.BUILD / "bin" / "chairlift", "serve", model, "--http-port", str(port),
                                    "--metrics-port", "-1", "--log-level", "warning", "--workers", "1",
-                                   "--max-queue-wait", str(WAIT_MS), "--max-client-requests", "100000"])
+                                   "--max-queue-wait-us", str(1000 * WAIT_MS), "--max-client-requests", "100000"])
         try:
             harness.wait_until_ready(port)
             asyncio.run(closed_loop(port, 3))  # what it costs is learnt

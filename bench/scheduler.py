@@ -48,7 +48,7 @@ def main():
             AIM_US_PER_NODE if workers == models == 1 else AIM_US_PER_NODE_OF_MANY, workers=workers, models=models)
     lengths = DATA / "lengths" / "europarl_v7_fr-en_head_en.json"
     for policy in ("cellular", "bucketed"):
-        rate, spread = simulated_cells_per_second("--lengths", lengths, "--policy", policy)
+        rate, spread = simulated_cells_per_second("--length-histogram", lengths, "--policy", policy)
         report.add(f"simulate_{policy}", rate / 1e6, "M/s", peer=AIM_CELLS_PER_SECOND / 1e6,
                    ratio=rate / AIM_CELLS_PER_SECOND, aim=1.0, spread_percent=spread)
     report.save()

@@ -114,7 +114,7 @@ class Loads:
             command = [harness.BUILD / "bin" / "chairlift", "bench", self.path, "--workers", load.WORKERS, "--json", out.name,
                        "--objective-ms", OBJECTIVE_MS, "--warmup-seconds", 1, *self.flags(side), *more]
             if self.model.text:
-                command += ["--lengths", LENGTHS]
+                command += ["--length-histogram", LENGTHS]
             done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
             if done.returncode != 0:
                 raise SystemExit(f"{' '.join(str(c) for c in command)}: {done.stderr or done.stdout}")
@@ -296,7 +296,7 @@ def measure(report, name, model, found, args, folder):
     if "load" in args.parts:
         measure_loads(report, loads, found, {load: share * peak for load, share in SHARES.items()}, args.rounds, "loads")
     if "gaps" in args.parts:
-        measure_loads(report, loads, found, {"real gaps": SHARES["medium"] * peak}, 1, "gaps", "--gaps", GAPS)
+        measure_loads(report, loads, found, {"real gaps": SHARES["medium"] * peak}, 1, "gaps", "--request-intervals", GAPS)
     if "steps" in args.parts:
         rates = [share * peak for share in STEPS]
         found["steps"] = {}

@@ -58,10 +58,9 @@ struct EngineOptions {
   // cells, packed tokens and padded sequences, up to twenty for stages. This happens once per
   // model, machine and build; the result is kept in $XDG_CACHE_HOME/chairlift. If false, the engine
   // uses a kept result or else an estimate.
-  bool time_cells = true;
-  // Whether models may have a plugin (docs/concepts/cells.md, docs/concepts/stages.md): a shared
-  // library in the model's folder that runs inside this process. If false, a model with a plugin is
-  // refused.
+  bool autotune = true;
+  // Whether models may have a plugin (docs/cells.md, docs/stages.md): a shared library in the
+  // model's folder that runs inside this process. If false, a model with a plugin is refused.
   bool allow_plugins = false;
   // Default of ModelConfig::device. Empty: the CPU.
   std::string device = {};
@@ -133,16 +132,15 @@ struct ModelConfig {
   // Bytes for the keys and values of all running requests. A request starts when there is room for
   // everything that it may grow to. 0: 1 GiB; less if 32 of the longest requests need less, more if
   // a single one needs more.
-  int64_t cache_bytes = 0;
+  int64_t kv_cache_bytes = 0;
   // Renames the file's inputs and outputs: from the file's name to the new one. All other settings,
   // requests and answers use the new names. "{i}", once in both names, matches any number. This
   // allows a decoder step whose inputs and outputs are not named as exporters name them to be
-  // served as a model that generates (docs/guides/language-models.md). Does not apply to the
-  // encoder beside it.
-  std::map<std::string, std::string> names = {};
+  // served as a model that generates (docs/decoders.md). Does not apply to the encoder beside it.
+  std::map<std::string, std::string> tensor_names = {};
   // Reuse the keys and values of earlier prompts for prompts with the same beginning. They are kept
   // until the room is needed.
-  bool share_prefixes = true;
+  bool prefix_caching = true;
   int64_t queue_delay_us = 0;  // how long the oldest request may wait for others
   // Target latency. Policy length_dp with a queue_delay: requests are no longer held back once half
   // of it is nearly spent. Policy staged: no request joins a batch if that would make a request of
@@ -150,7 +148,7 @@ struct ModelConfig {
   int64_t latency_objective_us = 0;
   // Policy cellular: how much longer than one step of a recurrence a task of several steps may
   // take. This bounds how long new requests wait. 0: one step per task. Absent: 200.
-  std::optional<int64_t> step_slice_us = {};
+  std::optional<int64_t> time_slice_us = {};
   // Policies staged and cellular, for models without recurrences: the number of stages, at most 64.
   // 0: chosen from the model.
   int stages = 0;
@@ -161,7 +159,7 @@ struct ModelConfig {
   int buffer_pairs = 2;
   // A batch that is older than this accepts no more requests. 0: decided from the costs of the
   // stages.
-  int64_t stretch_within_us = 0;
+  int64_t join_window_us = 0;
   // Replaces the policy's own rules for new batches, stretch and split.
   StagePolicyFactory stage_policy = {};
   // Early exits of a model that is cut into stages, in order. If several have the same output, a
@@ -173,7 +171,7 @@ struct ModelConfig {
   // tokens with 1. It is trusted to hide all other tokens, so the model's requests share padded
   // batches. The mask is tried on a few requests at load, which proves nothing. Empty: no mask is
   // trusted.
-  std::string trusted_mask = {};
+  std::string padding_mask = {};
   std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;  // waiting requests; more are refused (kResourceExhausted)
   // The longest expected wait of a new request, estimated from the cost of recent batches. A
@@ -186,15 +184,16 @@ struct ModelConfig {
   // For models that run as cells. If only the first layer's input projection reads an embedding, a
   // table of projected rows can replace it, which saves the projection. It does if the table takes
   // at most this many bytes. 0: never.
-  int64_t max_embedding_bytes = 0;
+  int64_t max_folded_embedding_bytes = 0;
   // State that the engine keeps between the requests of a sequence: maps the output that produces
   // it to the input of the next request that receives it. Clients of a sequence neither send nor
   // receive these two.
   std::map<std::string, std::string> sequence_state = {};
-  int max_sequences = 4096;               // live sequences; more are refused (kResourceExhausted)
-  int64_t sequence_idle_us = 60'000'000;  // a sequence without a request for this long ends
-  // Bytes for cached answers, reused when a request repeats byte for byte. 0: no cache. Requests
-  // with a client, a sequence or a parts callback are always computed.
+  int max_sequences = 4096;  // live at once; more are refused (kResourceExhausted)
+  int64_t max_sequence_idle_us =
+      60'000'000;  // a sequence without a request for this long has ended
+  // Bytes for answers, reused when a request comes again byte for byte; 0: no cache. Requests with
+  // a client, a sequence or a parts callback are always computed.
   int64_t response_cache_bytes = 0;
   // For a model of cells whose model.yaml names an unfold plugin: replaces the plugin, and no
   // library is loaded. Not settable in model.yaml.
@@ -363,19 +362,19 @@ struct GenerationStatistics {
   // Requests now. `waiting`: for room for their keys and values, or for the first part of their
   // prompt to be computed. `live`: all others.
   int waiting = 0;
-  int live = 0;
+  int running = 0;
   // Since load: tokens of prompts (of sources, if there is an encoder) whose first token was
   // produced, and tokens of answers.
   uint64_t prompt_tokens = 0;
-  uint64_t generated_tokens = 0;
+  uint64_t generation_tokens = 0;
   // Since load: how often a request gave up its keys and values to older requests, to be recomputed
   // later.
-  uint64_t preempted = 0;
+  uint64_t preemptions = 0;
   // Current blocks of keys and values.
   int64_t blocks = 0;
   int64_t blocks_used = 0;
   int64_t block_tokens = 0;            // capacity of a block
-  int64_t tokens_held = 0;             // in the blocks in use; shared tokens count once
+  int64_t tokens_used = 0;             // in the blocks in use; shared tokens count once
   Histogram first_token_seconds = {};  // from a request's arrival
   Histogram between_tokens_seconds = {};
 };

@@ -41,12 +41,27 @@ class TensorSpec(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Time steps [first, first + n) of one row of an answer, before all of it is computed."""
+    """Time steps [first, first + n) of one row of an answer, while the rest is still computed."""
 
     row: int
     first: int
     outputs: Arrays
     """Arrays by output name, each [n, …]."""
+
+
+# Old names of keyword arguments. They work for one version, with a warning.
+_RENAMED = {"time_batches": "autotune"}
+
+
+def _current(renamed: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Adds arguments that were given under their old names."""
+    for name, value in renamed.items():
+        if name not in _RENAMED:
+            raise TypeError(f"Engine() got an unexpected keyword argument '{name}'")
+        warnings.warn(f"'{name}' is now '{_RENAMED[name]}'; the old name works until version 0.3",
+                      DeprecationWarning, stacklevel=3)
+        given[_RENAMED[name]] = value
+    return given
 
 
 class Engine:
@@ -60,18 +75,19 @@ class Engine:
     memory_budget: bytes of intermediate values and outputs over all workers. 0: half of the memory that this process
         may use.
     max_requests: the limit on requests that wait or run, over all models. A request over it raises ResourceExhausted.
-    time_batches: whether to measure a model at its first load if its policy chooses batches by cost. This takes up to
+    autotune: whether to measure a model at its first load if its policy chooses batches by cost. This takes up to
         three seconds. The result is kept in $XDG_CACHE_HOME/chairlift.
     """
 
     def __init__(self, *, workers: int = 0, cores: Sequence[int] = (), memory_budget: int = 0,
-                 max_requests: int = 4096, time_batches: bool = True) -> None:
-        # Workers of Python models run the same interpreter as this process.
+                 max_requests: int = 4096, autotune: bool = True, **renamed: Any) -> None:
+        autotune = _current(renamed, {"autotune": autotune})["autotune"]
+        # Workers of Python functions run what runs this.
         if sys.executable:
             os.environ.setdefault("CHAIRLIFT_PYTHON", sys.executable)
         _start_events()
         self._core = _core.Engine(workers=workers, cores=list(cores), memory_budget=memory_budget,
-                                  max_requests=max_requests, time_batches=time_batches)
+                                  max_requests=max_requests, autotune=autotune)
         _engines.add(self)
 
     def load(self, path: Source, *, allow_plugins: bool = False, **settings: Any) -> Model:
@@ -131,7 +147,7 @@ class Engine:
 
 
 class Model:
-    """A loaded model. Call it with an array for each of `inputs`, by name or in their order:
+    """A loaded model. Call it with an array for each input, by name or in the order of `inputs`:
 
         y = model(x=array)          y = model(array)          y = model({"x": array})
 

@@ -45,11 +45,11 @@ WATCH = 100e-6  # s: how long to look for the next message before sleeping, wher
 
 
 class Cancelled(Exception):
-    """No request waits for the batch any more."""
+    """No client waits for the batch any more."""
 
 
 def fit(text):
-    """The end of a long text: a traceback's last lines say most."""
+    """Shortens a long text from the beginning: the last lines of a traceback say most."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_TEXT:
         return data
@@ -57,14 +57,14 @@ def fit(text):
 
 
 def die_with(parent):
-    """Ends this process when the server ends, whatever it is at."""
+    """Ends this process when the server ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def as_texts(value):
-    """An array of the texts of a call's input; None where it has none."""
+    """Returns the text inputs of a call as an array, or None if the value is not text."""
     if isinstance(value, numpy.ndarray):
         return value if value.dtype.kind in "USO" else None
     first = value
@@ -85,7 +85,7 @@ def packed_texts(name, texts):
 
 
 def texts_in(memory, offset, shape):
-    """An array of bytes objects: their offsets lie there, then their bytes."""
+    """Reads an array of bytes objects: first their offsets, then their bytes."""
     texts = numpy.empty(shape, object)
     ends = numpy.ndarray(texts.size + 1, numpy.int64, memory, offset).tolist()
     begin = offset + 8 * len(ends)
@@ -95,7 +95,7 @@ def texts_in(memory, offset, shape):
 
 
 class Connection:
-    """Messages to and from the server, and the memory shared with it."""
+    """Messages to and from the server, and the shared memory."""
 
     def __init__(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -116,7 +116,7 @@ class Connection:
         self.socket.send(HEADER.pack(kind, count, sequence) + payload)
 
     def receive(self):
-        """(kind, count, sequence, message, descriptors); an empty kind where the server has closed its end."""
+        """Returns (kind, count, sequence, message, descriptors). An empty kind: the server closed the connection."""
         begin = time.monotonic()
         received = None
         while received is None and self.watches and time.monotonic() - begin < WATCH:
@@ -128,7 +128,7 @@ class Connection:
         return received
 
     def receive_now(self):
-        """As receive(); None if no message is there."""
+        """Like receive(). Returns None if no message has arrived."""
         try:
             return self.parsed(*self.socket.recvmsg(MAX_MESSAGE, 64, socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -299,8 +299,8 @@ class Connection:
 
 @contextlib.contextmanager
 def importing(path):
-    """Tells the workers that the file starts, in their environment, that it is being imported. A file that loads its own
-    function meanwhile, itself or by another's, would start workers without end."""
+    """Marks in the environment that this file is being imported. Without it, a file that loads its own function would start
+    workers without end."""
     path = os.path.realpath(path)
     before = os.environ.get(IMPORTING)
     files = json.loads(before) if before else []
@@ -317,7 +317,7 @@ def importing(path):
 
 
 def load(path, name):
-    """The object `name` of the file at `path`."""
+    """Returns the object `name` of the file at `path`."""
     folder = os.path.dirname(os.path.abspath(path))
     sys.path[0] = folder  # in place of this file's
     sys.argv = [path]
@@ -337,7 +337,7 @@ def load(path, name):
 
 
 def user_traceback(error):
-    """The traceback without this file's frames."""
+    """The traceback without frames of this file."""
     own = os.path.dirname(os.path.abspath(__file__))
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if os.path.dirname(frame.filename) != own and "importlib" not in frame.filename]
@@ -359,7 +359,7 @@ def without_source(error):
 
 
 def describe(error):
-    """Its type and message, and where it was raised. Not the line of source there, which clients need not see."""
+    """The type and message of an exception, and the last line of its traceback."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = user_traceback(error)
     if frames:
@@ -369,7 +369,7 @@ def describe(error):
 
 
 def is_refusal(error):
-    """Whether the request is to blame, as the function says: chairlift.InvalidArgument."""
+    """Whether the function says that the request is wrong: chairlift.InvalidArgument."""
     return type(error).__name__ == "InvalidArgument" and type(error).__module__.partition(".")[0] == "chairlift"
 
 

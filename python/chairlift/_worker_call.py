@@ -40,14 +40,14 @@ def served(dtype, what):
 
 
 class Ragged(typing.NamedTuple):
-    """Rows of lengths of their own, one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
+    """Rows of different lengths, packed one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
 
     values: np.ndarray
     offsets: np.ndarray
 
 
 class InvalidArgument(ValueError):
-    """The request is wrong: it fails with this message, as a mistake of its client (400)."""
+    """Raise this if the request is wrong: it fails with this message and status 400."""
 
 
 InvalidArgument.__module__ = "chairlift"
@@ -57,10 +57,13 @@ CALLER = COMPUTE = IS_CANCELLED = None  # of the worker process that this runs i
 
 
 async def infer(model, inputs=None, *, timeout=None, **named):
-    """Within an async function that a server runs: the answer of another of its models, as a dict of arrays by name.
+    """Calls another model of the server, from an async Python model. Returns a dict of arrays by name.
 
-    Inputs are arrays by name. `model` is one that `calls` in the function's model.yaml names. `timeout`: seconds; the
-    request's own deadline holds as well. Raises TimeoutError, or RuntimeError with the model's message.
+    model: a name in `calls` of the Python model's model.yaml.
+    inputs: arrays by name.
+    timeout: seconds; the deadline of the request applies too.
+
+    Raises TimeoutError, or RuntimeError with the message of the called model.
     """
     own = sys.modules.get("_chairlift_worker_call")
     if own is None or own.CALLER is None:
@@ -255,10 +258,10 @@ class Function:
     @staticmethod
     def hook_of(found, name, hook, argument):
         if not inspect.isclass(found):
-            raise TypeError(f"hooks_apart names '{hook}', and '{name}' is not a class")
+            raise TypeError(f"separate_hooks names '{hook}', and '{name}' is not a class")
         for method, takes in ((hook, "item"), ("predict", "batch")):
             if not callable(getattr(found, method, None)):
-                raise TypeError(f"hooks_apart names '{hook}', and class '{name}' has no {method}({takes})")
+                raise TypeError(f"separate_hooks names '{hook}', and class '{name}' has no {method}({takes})")
         if not isinstance(inspect.getattr_static(found, hook), (staticmethod, classmethod)):
             found = found(argument) if argument else found()
         return getattr(found, hook)

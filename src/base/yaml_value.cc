@@ -50,6 +50,14 @@ void YamlValue::CheckKeys(const std::vector<std::string>& known) const {
   }
 }
 
+void YamlValue::RenameKeys(const std::function<std::string(const std::string&)>& current) const {
+  if (!node_.IsMap()) return;
+  for (const auto& entry : node_) {
+    YAML::Node key = entry.first;  // the same node, not a copy
+    if (key.IsScalar()) key = current(key.Scalar());
+  }
+}
+
 YamlValue YamlValue::At(const std::string& key) const {
   for (const auto& [name, value] : Map("a map of settings")) {
     if (name == key) return value;

@@ -6,6 +6,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@ class YamlValue {
 
   // Refuses anything but a map, keys that are not in `known`, and duplicate keys.
   void CheckKeys(const std::vector<std::string>& known) const;
+  // Gives each key of a map the name that `current` returns for it.
+  void RenameKeys(const std::function<std::string(const std::string&)>& current) const;
   bool Has(const std::string& key) const { return node_.IsMap() && node_[key].IsDefined(); }
   // The value of a required key.
   YamlValue At(const std::string& key) const;

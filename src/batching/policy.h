@@ -57,7 +57,7 @@ struct PolicyOptions {
   bool adaptive_run_ahead = true;
   // How much longer than one step a task of several steps may take: the longest extra wait of a
   // request that arrives meanwhile.
-  Duration slice = std::chrono::microseconds(200);
+  Duration time_slice = std::chrono::microseconds(200);
   // Costs of steps; a cost of 0 is unknown. Null: every task is one step. Must outlive the
   // scheduler.
   const CostModel* step_costs = nullptr;
@@ -65,7 +65,7 @@ struct PolicyOptions {
   // For `staged`. 1: batches run one after the other; 2 and more: as a pipeline.
   int buffer_pairs = 2;
   // A batch older than this accepts no more requests. 0: decided from the costs.
-  Duration longest_wait{0};
+  Duration join_window{0};
   // The types of all stages in order, for requests that grow from stage to stage because they may
   // exit early or skip stages. Empty: each request's graph has all of its stages.
   std::vector<CellType> stage_types = {};

@@ -44,101 +44,107 @@ Status CheckPlace(const CLI::App& parser, const std::string& policy, bool in_pro
 Command AddBench(CLI::App& parser) {
   auto flags = std::make_shared<BenchFlags>();
   parser.footer(
-      "Open loop: requests leave at their scheduled times (Poisson arrivals by "
-      "default)\n"
-      "whether or not earlier ones were answered, and latency counts from the scheduled time, so "
-      "waiting\n"
-      "is never hidden. INVALID says that the figures are no measure of the model, and why; it is "
-      "an\n"
-      "error, exit code 1, only where no request succeeded.\n" +
-      PolicyHelp() +
-      "Examples:\n"
-      "  chairlift bench model.onnx --rate 200 --seconds 20\n"
-      "  chairlift bench model.onnx --rate 50 --lengths lengths.json --policy window "
-      "--queue-delay-us 2000\n"
-      "  chairlift bench lstm.onnx --rate 300 --lengths lengths.json --seconds 2 --trace out.json\n"
-      "  chairlift bench model.onnx --policy window --peak --objective-ms 200\n"
-      "  chairlift bench gpt2 --prompt-lengths 32-512 --output-lengths 16-128 --clients 16\n"
-      "  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json");
+      R"(The load is open loop: requests are sent at their scheduled times (Poisson arrivals by default),
+whether or not earlier ones were answered. Latency counts from the scheduled time, so waiting is
+never hidden. A result is marked INVALID, with the reason, if it does not measure the model. The
+exit code is 1 only if no request succeeded.
+
+)" + PolicyHelp() +
+      R"(
+Examples:
+  chairlift bench model.onnx --rate 200 --seconds 20
+  chairlift bench model.onnx --rate 50 --length-histogram lengths.json --policy window \
+    --queue-delay-us 2000
+  chairlift bench lstm.onnx --rate 300 --length-histogram lengths.json --trace out.json
+  chairlift bench model.onnx --policy window --peak --objective-ms 200
+  chairlift bench gpt2 --prompt-lengths 32-512 --output-lengths 16-128 --concurrency 16
+  chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json)");
   parser
       .add_option("MODEL", flags->model,
-                  "ONNX file, or a model's folder; with --url, the name of a served model")
+                  "ONNX file or folder of a model; with --url, the name of a served model")
       ->required()
       ->type_name("FILE|DIR|NAME");
-  parser.add_option("--url", flags->url, "Load this server instead, as http://HOST:PORT")
+  parser
+      .add_option(
+          "--url", flags->url,
+          "Send the load to this server, as http://HOST:PORT, instead of running the model here")
       ->type_name("URL");
   AddNumber(parser, "--connections", &flags->connections, 1, 1024, "N",
-            "Connections at most, with --url");
-  CLI::Option* const rate = parser.add_option(
-      "--rate", flags->rates,
-      "Requests a second; several are loads one after the other. With --gaps, they are\n"
-      "scaled to it, or left as they are");
+            "With --url: maximum number of connections");
+  CLI::Option* const rate =
+      parser.add_option("--rate", flags->rates,
+                        "Requests per second; several rates are run one after the other. With\n"
+                        "--request-intervals, the intervals are scaled to this rate, if it is set");
   TakesNumber(rate, 0.001, 1e7);
   rate->delimiter(',')
       ->default_str(fmt::format("{}", flags->schedule.rate))
       ->type_name("RATE,RATE");
-  CLI::Option* const peak = parser.add_flag(
-      "--peak", flags->peak, "Find the highest rate whose p99 is within --objective-ms");
+  CLI::Option* const peak =
+      parser.add_flag("--peak", flags->peak,
+                      "Find the highest rate at which p99 latency stays within --objective-ms");
   CLI::Option* const tune = parser.add_flag(
       "--tune-delay", flags->tune_delay,
-      "With --policy window, length_dp or staged, in process: find the queue delay whose peak is "
-      "highest");
+      "Find the queue delay that gives the highest peak; needs --policy window, length_dp or\n"
+      "staged");
   tune->excludes(peak);
   AddNumber(parser, "--objective-ms", &flags->objective_ms, 0.001, 1e6, "MS",
-            "With --peak, --tune-delay: what p99 may be");
+            "With --peak, --tune-delay: limit of p99 latency");
   AddNumber(parser, "--seconds", &flags->schedule.seconds, 0.01, 86400, "S",
-            "Duration of each load");
+            "Duration of each run");
   AddNumber(parser, "--requests", &flags->requests, 0, 10'000'000, "N",
-            "Requests in each load, at least: it is as much longer. 0: 120 with --peak");
+            "Minimum number of requests in each run, which lasts longer if needed. 0: 120 with\n"
+            "--peak, else no minimum");
   parser
-      .add_option("--gaps", flags->gaps,
-                  "File of gaps between requests in ms, instead of Poisson arrivals")
+      .add_option("--request-intervals", flags->gaps,
+                  "File of intervals between requests in ms, instead of Poisson arrivals")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
   parser
       .add_option(
-          "--lengths", flags->lengths,
-          "JSON histogram that lengths are drawn from, as {\"histogram\": {\"17\": 41, \"18\": 7}}")
+          "--length-histogram", flags->lengths,
+          "Draw lengths from this JSON histogram, as {\"histogram\": {\"17\": 41, \"18\": 7}}")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
-  AddSeed(parser, &flags->schedule.seed, "Seed of arrivals and lengths");
+  AddSeed(parser, &flags->schedule.seed, "Random seed of arrivals and lengths");
   parser
       .add_option("--input", flags->inputs,
-                  "An input's values instead of made-up ones; one for each input")
+                  "Values of an input instead of random ones; once for each input")
       ->type_name("NAME=FILE.npy");
   parser.add_flag("--rows-in-turn", flags->rows_in_turn,
-                  "Each request has the next row of those inputs, not all of them");
-  parser.add_option("--shape", flags->shapes, "Shape of a made-up input, as image=1x3x224x224")
+                  "With --input: each request sends the next row instead of all rows");
+  parser
+      .add_option("--shape", flags->shapes,
+                  "Shape of a random input, as image=1x3x224x224; may be repeated")
       ->type_name("NAME=SHAPE");
-  AddNumber(parser, "--batch", &flags->input_shapes.batch, 1, 4096, "N",
-            "Rows in a request, where the model leaves them open");
+  AddNumber(parser, "--batch-size", &flags->input_shapes.batch, 1, 4096, "N",
+            "Rows in a request, if the model leaves them open");
   AddNumber(parser, "--length", &flags->length, 1, 1 << 20, "N",
-            "Other open dimensions, without --lengths; default: the first of 16, 32, 64, …\n"
-            "that the model takes");
-  CLI::Option* const policy = parser.add_option("--policy", flags->config.policy,
-                                                "Batching policy, in process; default: as served");
+            "Other open dimensions, without --length-histogram. Default: the first of 16, 32, 64,\n"
+            "… that the model accepts");
+  CLI::Option* const policy = parser.add_option(
+      "--policy", flags->config.policy, "Batching policy (not with --url). Default: as served");
   TakesPolicy(policy);
   tune->needs(policy);
   AddNumber(parser, "--max-batch-size", &flags->config.max_batch_size, 0, 65536, "N",
-            "Rows in a batch, in process; 0: default");
+            "Rows in a batch (not with --url); 0: as served");
   AddNumber(parser, "--max-batch-tokens", &flags->config.max_batch_tokens, 0, 1 << 24, "N",
-            "tokens: tokens in a batch, in process; 0: as timed");
+            "tokens: tokens in a batch (not with --url); 0: by measured cost");
   AddNumber(parser, "--queue-delay-us", &flags->config.queue_delay_us, 0, 10'000'000, "US",
-            "window, length_dp, staged: wait for more requests, in process");
+            "window, length_dp, staged: longest wait for more requests (not with --url)");
   AddWorkers(parser, &flags->engine.workers);
   AddDevice(parser, &flags->engine.device);
   AddNumber(parser, "--warmup-seconds", &flags->warmup_seconds, 0, 600, "S",
-            "Load before what is counted");
+            "Duration of the load before the measurement");
   AddNumber(parser, "--timeout-seconds", &flags->timeout_seconds, 0.1, 3600, "S",
-            "Wait for answers after the last request; those that come later have failed");
-  TakesOutput(parser.add_option("--json", flags->json, "Also write the figures to this file"));
+            "Time to wait for answers after the last request; later answers count as failures");
+  TakesOutput(parser.add_option("--json", flags->json, "Also write the results to this file"));
   TakesOutput(parser.add_option(
       "--trace", flags->trace,
-      "Also write what each worker ran when, as a timeline for ui.perfetto.dev or\n"
-      "chrome://tracing (Chrome's trace event format); in process"));
+      "Also write a timeline of the workers for ui.perfetto.dev or chrome://tracing (Chrome's\n"
+      "trace event format; not with --url)"));
   parser
       .add_flag("--trace-nodes", flags->trace_nodes,
-                "With --trace: also each node that a task ran, with its implementation and shapes")
+                "With --trace: also each node, with its implementation and shapes")
       ->needs("--trace");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddTokenBench(parser, &flags->tokens);

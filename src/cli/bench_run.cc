@@ -74,7 +74,7 @@ nlohmann::json HeadOf(const BenchFlags& flags, const std::string& target) {
 void Announce(const std::string& target, const std::string& requests, size_t count,
               const BenchFlags& flags) {
   std::string arrivals = "Poisson arrivals";
-  if (!flags.gaps.empty()) arrivals = "gaps from " + flags.gaps;
+  if (!flags.gaps.empty()) arrivals = "intervals from " + flags.gaps;
   std::vector<std::string> rates;
   for (const double rate : flags.rates) {
     if (rate > 0) rates.push_back(HumanNumber(rate) + "/s");
@@ -112,9 +112,10 @@ Status WriteTrace(Engine& engine, const std::string& path) {
   std::ofstream file(path);
   file << trace.json;
   if (!file.flush()) return CannotWrite(path);
-  PrintText("{} tasks in {}: open it in ui.perfetto.dev or chrome://tracing\n", trace.tasks, path);
+  PrintText("{} tasks in {}; open it in ui.perfetto.dev or chrome://tracing\n", trace.tasks, path);
   if (trace.dropped > 0) {
-    PrintText("  it ends early: {} later tasks did not fit; take fewer --seconds\n", trace.dropped);
+    PrintText("  the trace is full: {} later tasks are missing; use fewer --seconds\n",
+              trace.dropped);
   }
   return absl::OkStatus();
 }
@@ -125,13 +126,13 @@ ModelConfig Over(ModelConfig own, const ModelConfig& flags) {
     own.policy = flags.policy;
     own.drop_unused = flags.policy == "none";  // for comparison
     own.max_batch_tokens = 0;                  // the other policy may not support it
-    own.queue_delay_us = own.latency_objective_us = own.stretch_within_us = 0;
-    own.step_slice_us.reset();
+    own.queue_delay_us = own.latency_objective_us = own.join_window_us = 0;
+    own.time_slice_us.reset();
     own.buffer_pairs = ModelConfig().buffer_pairs;
     if (flags.policy != "window") own.preferred_batch_sizes.clear();
     if (!MayServe(flags.policy, GraphForm::kPadded) &&
         !MayServe(flags.policy, GraphForm::kRagged)) {
-      own.trusted_mask.clear();
+      own.padding_mask.clear();
     }
     if (!MayServe(flags.policy, GraphForm::kStages)) {
       own.stages = 0;
@@ -211,7 +212,7 @@ class BenchRun {
     Announce(target_->name(), requests.Describe(), count, flags_);
     if (engine_ != nullptr) {
       StatusLine line;
-      line.Show("waiting for plans of batches");
+      line.Show("planning batches");
       WaitUntilIdle();
     }
     if (flags_.tune_delay) return TuneDelay();
@@ -238,7 +239,8 @@ class BenchRun {
       CHAIRLIFT_ASSIGN_OR_RETURN(target_, MakeEngineTarget(*engine_, model_.name));
     }
     if (!flags_.lengths.empty() && !VariesInLength(target_->inputs())) {
-      return InvalidArgument("--lengths: no input of {} varies in length", target_->name());
+      return InvalidArgument("--length-histogram: no input of {} varies in length",
+                             target_->name());
     }
     return absl::OkStatus();
   }
@@ -321,7 +323,7 @@ class BenchRun {
     CHAIRLIFT_RETURN_IF_ERROR(Send("warming up", burst).status());
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> all, Send("warming up", burst));
     const double start = Summarize(all, 1e-9).achieved_rate;
-    if (!(start > 0)) return Unavailable("no request of {} was answered", kBurst);
+    if (!(start > 0)) return Unavailable("none of {} requests was answered", kBurst);
     return FindPeak({.start = 0.75 * start}, [&](double rate) -> StatusOr<bool> {
       constexpr int kRequests = 120;  // minimum for the percentile
       ScheduleOptions schedule = flags_.schedule;
@@ -329,7 +331,7 @@ class BenchRun {
       schedule.seconds = SecondsAt(flags_, rate, flags_.requests > 0 ? flags_.requests : kRequests);
       CHAIRLIFT_ASSIGN_OR_RETURN(const Arrivals arrivals, MakeSchedule(schedule));
       CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<LoadSample> samples,
-                                 Send("looking for the peak", arrivals));
+                                 Send("searching for the peak", arrivals));
       const LoadReport& report = tried.emplace_back(Summarize(samples, schedule.seconds));
       return report.failures.empty() && report.kept_up && report.p99_ms <= flags_.objective_ms;
     });
@@ -343,17 +345,18 @@ class BenchRun {
       return a.scheduled_rate < b.scheduled_rate;
     });
     Print(sorted);
-    PrintText("{}\n", peak > 0 ? fmt::format("peak: {:.4g} requests a second, p99 within {:g} ms",
-                                             peak, flags_.objective_ms)
-                               : fmt::format("no load has its p99 within {:g} ms: the lowest was "
-                                             "{:.3g} requests a second",
-                                             flags_.objective_ms, sorted[0].scheduled_rate));
-    // A late generator makes latencies longer, because they count from the scheduled times.
+    PrintText("{}\n", peak > 0
+                          ? fmt::format("peak: {:.4g} requests per second with p99 within {:g} ms",
+                                        peak, flags_.objective_ms)
+                          : fmt::format("p99 exceeded {:g} ms at every rate; the lowest was "
+                                        "{:.3g} requests per second",
+                                        flags_.objective_ms, sorted[0].scheduled_rate));
+    // A generator that is late makes latencies longer, as they count from the scheduled times.
     const auto late = std::count_if(sorted.begin(), sorted.end(), [&](const LoadReport& report) {
       return report.sent_late && report.scheduled_rate > peak;
     });
     if (late > 0) {
-      PrintText("  it may be higher: at {} above it the load generator could not keep up\n",
+      PrintText("  the peak may be higher: at {} above it, the load generator could not keep up\n",
                 Counted(late, "rate"));
     }
     return Write({{"peak", peak}, {"objective_ms", flags_.objective_ms}, {"tried", ToJson(tried)}});

@@ -65,7 +65,7 @@ class TokenBench {
       StatusLine line;
       line.Show("trying a request");
       CHAIRLIFT_RETURN_IF_ERROR(TryOne());
-      line.Show("waiting for plans of batches");
+      line.Show("planning batches");
       WaitUntilIdle();
     }
     Announce();
@@ -109,15 +109,15 @@ class TokenBench {
 
   void Announce() const {
     std::vector<std::string> loads;
-    if (options_.clients > 0) loads.push_back(Counted(options_.clients, "request") + " under way");
+    if (options_.clients > 0) loads.push_back(Counted(options_.clients, "request") + " at a time");
     if (!limits_.rates.empty()) {
       std::vector<std::string> rates;
       for (const double rate : limits_.rates) rates.push_back(HumanNumber(rate) + "/s");
       loads.push_back(fmt::format("Poisson arrivals at {}", fmt::join(rates, ", ")));
     }
     PrintText(
-        "{}: {:g} s{}, {}\n  prompts of {} tokens, made up, mean {:.4g}; answers of {}, mean "
-        "{:.4g}{}\n",
+        "{}: {:g} s{}, {}\n  random prompts of {} tokens (mean {:.4g}); answers of {} (mean "
+        "{:.4g}){}\n",
         target_.name(), limits_.seconds, limits_.rates.size() > 1 ? " each" : "",
         fmt::join(loads, ", then "), options_.prompt_lengths, prompts_.mean(),
         options_.output_lengths, outputs_.mean(),
@@ -162,7 +162,7 @@ class TokenBench {
   using Reports = std::vector<std::pair<std::string, TokenReport>>;
 
   static void Print(const Reports& reports) {
-    Table rates({"load", "requests/s", "tokens/s in", "tokens/s out"});
+    Table rates({"load", "requests/s", "input tokens/s", "output tokens/s"});
     Table times({"load", "ms", "mean", "p50", "p90", "p99", "max"});
     bool any = false;
     for (const auto& [label, report] : reports) {
@@ -217,29 +217,30 @@ class TokenBench {
 }  // namespace
 
 void AddTokenBench(CLI::App& parser, TokenBenchOptions* options) {
-  CLI::Option* const prompts =
-      parser
-          .add_option(
-              "--prompt-lengths", options->prompt_lengths,
-              "Models that generate: tokens of a prompt (with an encoder, of a source), as\n"
-              "128, 32-512 or a JSON histogram")
-          ->type_name("N|N-N|FILE");
-  CLI::Option* const outputs =
-      parser
-          .add_option("--output-lengths", options->output_lengths,
-                      "Likewise of an answer, whatever the model's end tokens")
-          ->type_name("N|N-N|FILE");
+  CLI::Option* const prompts = parser
+                                   .add_option("--prompt-lengths", options->prompt_lengths,
+                                               "For models that generate: tokens of a prompt, as a "
+                                               "number, a range (32-512) or a JSON\n"
+                                               "histogram; with an encoder, tokens of a source")
+                                   ->type_name("N|N-N|FILE");
+  CLI::Option* const outputs = parser
+                                   .add_option("--output-lengths", options->output_lengths,
+                                               "With --prompt-lengths: tokens of an answer, as a "
+                                               "number, a range or a JSON histogram;\n"
+                                               "end tokens are ignored")
+                                   ->type_name("N|N-N|FILE");
   CLI::Option* const clients =
-      AddNumber(parser, "--clients", &options->clients, 1, 65536, "N",
-                "With --prompt-lengths: so many requests are always under way, in place of a rate");
+      AddNumber(parser, "--concurrency", &options->clients, 1, 65536, "N",
+                "With --prompt-lengths: keep N requests running, instead of a rate");
   AddNumber(parser, "--num-beams", &options->beams, 1, 32, "N",
-            "With --prompt-lengths: beams of each request, whose answer comes at once")
+            "With --prompt-lengths: beams of each request; answers are not streamed")
       ->needs(prompts);
   prompts->needs(outputs);
   outputs->needs(prompts);
   clients->needs(prompts);
-  for (const char* flag : {"--peak", "--tune-delay", "--requests", "--gaps", "--lengths", "--input",
-                           "--rows-in-turn", "--shape", "--batch", "--length", "--trace"}) {
+  for (const char* flag :
+       {"--peak", "--tune-delay", "--requests", "--request-intervals", "--length-histogram",
+        "--input", "--rows-in-turn", "--shape", "--batch-size", "--length", "--trace"}) {
     prompts->excludes(flag);
   }
   clients->excludes("--rate");

@@ -1,24 +1,29 @@
-// The SVG is laid out in columns by depth.
+// The SVG is laid out in layers by depth: from left to right or, where that is too wide, downwards.
 #include "cli/cells_diagram.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "cli/svg_text.h"
+#include "cli/picture.h"
 
 namespace chairlift {
 namespace {
 
-constexpr double kCharacter = 7.2;  // width of a character at the font size below
+constexpr double kCharacter = 7.4;  // width of one on average, at the font size of boxes
+constexpr double kSmallCharacter = 6.2;
 constexpr double kLine = 18;
 constexpr double kPadding = 12;
-constexpr double kColumnGap = 70;
 constexpr double kRowGap = 26;
-constexpr size_t kLongest = 36;  // of a name, in characters
+constexpr size_t kLongest = 30;       // characters of a line
+constexpr size_t kLongestLabel = 26;  // of an arrow's
+constexpr size_t kMostLines = 4;
 
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
@@ -29,122 +34,226 @@ std::string Quoted(const std::string& text) {
   return quoted + '"';
 }
 
-// Keeps the end of a long name, which says most.
-std::string Shortened(const std::string& text) {
-  return text.size() <= kLongest
-             ? text
-             : fmt::format("...{}", std::string_view(text).substr(text.size() - kLongest + 3));
+// Names differ most at their ends.
+std::string Shortened(const std::string& text, size_t most) {
+  if (text.size() <= most) return text;
+  size_t first = (most - 1) / 3, last = text.size() - (most - 1 - first);
+  const auto inside = [&](size_t at) {  // of a character of several bytes
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  };
+  while (first > 0 && inside(first)) --first;
+  while (inside(last)) ++last;
+  return text.substr(0, first) + "…" + text.substr(last);
+}
+
+// In characters: what is beyond ASCII takes several bytes.
+double WidthOf(const std::string& text, double character) {
+  const auto characters = std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  });
+  return static_cast<double>(characters) * character;
+}
+
+// Words in lines of at most kLongest characters.
+std::vector<std::string> Wrapped(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t space = std::min(text.find(' ', at), text.size());
+    const std::string word = Shortened(text.substr(at, space - at), kLongest);
+    if (lines.empty() || lines.back().size() + 1 + word.size() > kLongest) {
+      if (lines.size() == kMostLines) {
+        lines.back() += " …";
+        return lines;
+      }
+      lines.push_back(word);
+    } else {
+      lines.back() += " " + word;
+    }
+    at = space + 1;
+  }
+  return lines;
 }
 
 struct Box {
-  std::vector<std::string> lines;
-  const char* fill = "none";  // none: an input or output of the model
-  bool repeats = false;
-  int column = 0;
+  std::vector<std::string> lines = {};  // empty: only a place that an arrow passes
+  const char* style = nullptr;          // null: an input or output of the model, without a frame
+  std::string again = {};
+  size_t layer = 0;
   double x = 0, y = 0, width = 0, height = 0;
 };
-struct Edge {
-  int from;
-  int to;
+struct Arrow {
+  size_t from = 0;
+  size_t to = 0;
+  std::string label = {};
+  std::vector<size_t> through = {};  // places in the layers between
 };
 
 class Drawing {
  public:
-  int Add(Box box) {
-    size_t longest = 0;
-    for (const std::string& line : box.lines) longest = std::max(longest, line.size());
-    box.width = static_cast<double>(longest) * kCharacter + 2 * kPadding;
+  void Add(Box box) {
+    for (const std::string& line : box.lines) {
+      box.width = std::max(box.width, WidthOf(line, kCharacter) + 2 * kPadding);
+    }
     box.height = static_cast<double>(box.lines.size()) * kLine + kPadding;
     boxes_.push_back(std::move(box));
-    return static_cast<int>(boxes_.size()) - 1;
   }
-  // In topological order.
-  void Connect(int from, int to) {
-    boxes_[to].column = std::max(boxes_[to].column, boxes_[from].column + 1);
-    edges_.push_back({from, to});
+  // In topological order. Arrows between the same boxes become one.
+  void Connect(size_t from, size_t to, const std::string& label) {
+    boxes_[to].layer = std::max(boxes_[to].layer, boxes_[from].layer + 1);
+    const auto [known, is_new] = known_.try_emplace({from, to}, arrows_.size());
+    if (is_new) {
+      arrows_.push_back({from, to, label});
+    } else if (!label.empty()) {
+      std::string& text = arrows_[known->second].label;
+      text += (text.empty() ? "" : ", ") + label;
+    }
   }
 
-  std::string ToSvg() {
-    Place();
-    std::string svg = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{:.0f}\" height=\"{:.0f}\" "
-        "font-family=\"monospace\" font-size=\"12\">\n"
-        "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" "
-        "markerHeight=\"8\" orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 z\" fill=\"#555\"/></marker>"
-        "</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        width_, height_);
-    for (const Edge& edge : edges_) {
-      const Box& a = boxes_[edge.from];
-      const Box& b = boxes_[edge.to];
-      Curve(svg, a.x + a.width, a.y + a.height / 2, b.x, b.y + b.height / 2);
+  std::string ToSvg(const std::string& title, const std::string& note) {
+    for (Arrow& arrow : arrows_) {
+      arrow.label = Shortened(arrow.label, kLongestLabel);
+      for (size_t layer = boxes_[arrow.from].layer + 1; layer < boxes_[arrow.to].layer; ++layer) {
+        arrow.through.push_back(boxes_.size());
+        boxes_.push_back({.layer = layer, .width = 12, .height = 12});
+      }
     }
+    down_ = false;
+    Place();
+    if (width_ > kPictureWidth) {
+      down_ = true;
+      Place();
+    }
+    const double least = std::max(WidthOf(title, 9.5), WidthOf(note, 6.5)) + 2 * kPictureMargin;
+    const double wanted = std::max(width_, least);
+    for (Box& box : boxes_) box.x += (wanted - width_) / 2;
+    std::string svg = PictureHead(wanted, height_, title, note);
+    svg +=
+        "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" "
+        "markerHeight=\"8\" orient=\"auto\"><path class=\"arrow\" d=\"M0,0 L8,4 L0,8 z\"/></marker>"
+        "</defs>\n";
+    for (const Arrow& arrow : arrows_) Draw(svg, arrow);
     for (const Box& box : boxes_) Draw(svg, box);
+    for (const Arrow& arrow : arrows_) Label(svg, arrow);
     return svg + "</svg>\n";
   }
 
  private:
-  // Each column is as wide as its widest box; the boxes of a column are stacked and centred.
-  void Place() {
-    int columns = 0;
-    for (const Box& box : boxes_) columns = std::max(columns, box.column + 1);
-    std::vector<double> heights(columns, -kRowGap);
-    std::vector<double> widths(columns, 0);
-    for (const Box& box : boxes_) {
-      heights[box.column] += box.height + kRowGap;
-      widths[box.column] = std::max(widths[box.column], box.width);
+  // From one layer to the next there is room for the labels of arrows.
+  double LayerGap() const {
+    double gap = 48;
+    if (down_) return gap;
+    for (const Arrow& arrow : arrows_) {
+      gap = std::max(gap, WidthOf(arrow.label, kSmallCharacter) + 30);
     }
-    double tallest = 0;
-    for (double height : heights) tallest = std::max(tallest, height);
-    std::vector<double> left(columns, kRowGap);
-    std::vector<double> next(columns, 0);
-    for (int c = 0; c < columns; ++c) {
-      if (c > 0) left[c] = left[c - 1] + widths[c - 1] + kColumnGap;
-      next[c] = kRowGap + (tallest - heights[c]) / 2;
+    return gap;
+  }
+  double& Along(Box& box) const { return down_ ? box.y : box.x; }
+  double& Across(Box& box) const { return down_ ? box.x : box.y; }
+  double Length(const Box& box) const { return down_ ? box.height : box.width; }
+  double Breadth(const Box& box) const { return down_ ? box.width : box.height; }
+
+  // Each layer is as long as its longest box; boxes of a layer lie beside each other, in the
+  // middle.
+  void Place() {
+    size_t layers = 0;
+    for (const Box& box : boxes_) layers = std::max(layers, box.layer + 1);
+    const double gap = down_ ? 36 : kRowGap;
+    std::vector<double> breadth(layers, -gap), length(layers, 0);
+    for (const Box& box : boxes_) {
+      breadth[box.layer] += Breadth(box) + gap;
+      length[box.layer] = std::max(length[box.layer], Length(box));
+    }
+    const double first = down_ ? kPictureTop + 12 : kPictureMargin;
+    const double edge = down_ ? kPictureMargin : kPictureTop + 12;
+    double widest = 0;
+    for (const double one : breadth) widest = std::max(widest, one);
+    std::vector<double> begin(layers, first), next(layers, 0);
+    for (size_t l = 0; l < layers; ++l) {
+      if (l > 0) begin[l] = begin[l - 1] + length[l - 1] + LayerGap();
+      next[l] = edge + (widest - breadth[l]) / 2;
     }
     for (Box& box : boxes_) {
-      box.x = left[box.column] + (widths[box.column] - box.width) / 2;
-      box.y = next[box.column];
-      next[box.column] += box.height + kRowGap;
+      Along(box) = begin[box.layer] + (length[box.layer] - Length(box)) / 2;
+      Across(box) = next[box.layer];
+      next[box.layer] += Breadth(box) + gap;
     }
-    width_ = columns == 0 ? 0 : left.back() + widths.back() + kRowGap;
-    height_ = tallest + 2 * kRowGap;
+    const double end = layers == 0 ? first : begin.back() + length.back();
+    width_ = down_ ? edge + widest + kPictureMargin : end + kPictureMargin;
+    height_ = down_ ? end + kPictureMargin : edge + widest + kPictureMargin;
   }
 
-  static void Curve(std::string& svg, double x0, double y0, double x1, double y1) {
-    const double bend = (x1 - x0) / 2;
+  std::pair<double, double> Begin(const Box& box) const {
+    return down_ ? std::pair(box.x + box.width / 2, box.y)
+                 : std::pair(box.x, box.y + box.height / 2);
+  }
+  std::pair<double, double> End(const Box& box) const {
+    return down_ ? std::pair(box.x + box.width / 2, box.y + box.height)
+                 : std::pair(box.x + box.width, box.y + box.height / 2);
+  }
+
+  void Draw(std::string& svg, const Arrow& arrow) const {
+    auto [x, y] = End(boxes_[arrow.from]);
+    std::string path = fmt::format("M{:.1f},{:.1f}", x, y);
+    std::vector<size_t> stops = arrow.through;
+    stops.push_back(arrow.to);
+    for (const size_t stop : stops) {
+      const auto [next_x, next_y] = Begin(boxes_[stop]);
+      const double bend = (down_ ? next_y - y : next_x - x) / 2;
+      path += down_ ? fmt::format(" C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", x, y + bend,
+                                  next_x, next_y - bend, next_x, next_y)
+                    : fmt::format(" C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}", x + bend, y,
+                                  next_x - bend, next_y, next_x, next_y);
+      std::tie(x, y) = End(boxes_[stop]);
+      if (stop != arrow.to) path += fmt::format(" L{:.1f},{:.1f}", x, y);
+    }
     fmt::format_to(std::back_inserter(svg),
-                   "<path d=\"M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}\" "
-                   "fill=\"none\" stroke=\"#555\" marker-end=\"url(#head)\"/>\n",
-                   x0, y0, x0 + bend, y0, x1 - bend, y1, x1, y1);
+                   "<path class=\"axis\" d=\"{}\" marker-end=\"url(#head)\"/>\n", path);
+  }
+
+  // In the middle of the arrow's first part.
+  void Label(std::string& svg, const Arrow& arrow) const {
+    if (arrow.label.empty()) return;
+    const auto [x0, y0] = End(boxes_[arrow.from]);
+    const auto [x1, y1] = Begin(boxes_[arrow.through.empty() ? arrow.to : arrow.through.front()]);
+    fmt::format_to(std::back_inserter(svg),
+                   "<text class=\"note small halo\" x=\"{:.1f}\" y=\"{:.1f}\" "
+                   "text-anchor=\"middle\">{}</text>\n",
+                   (x0 + x1) / 2, (y0 + y1) / 2 + (down_ ? 4 : -5), SvgText(arrow.label));
   }
 
   static void Draw(std::string& svg, const Box& box) {
-    if (box.fill != std::string("none")) {
+    if (box.lines.empty()) return;
+    if (box.style != nullptr) {
       fmt::format_to(std::back_inserter(svg),
-                     "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"6\" "
-                     "fill=\"{}\" stroke=\"#333\"/>\n",
-                     box.x, box.y, box.width, box.height, box.fill);
+                     "<rect class=\"box {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
+                     "height=\"{:.1f}\" rx=\"6\"/>\n",
+                     box.style, box.x, box.y, box.width, box.height);
     }
-    if (box.repeats) {
+    if (!box.again.empty()) {
       const double right = box.x + box.width;
-      fmt::format_to(
-          std::back_inserter(svg),
-          "<path d=\"M{0:.1f},{1:.1f} C{0:.1f},{2:.1f} {3:.1f},{2:.1f} {3:.1f},{1:.1f}\" "
-          "fill=\"none\" stroke=\"#555\" stroke-dasharray=\"4 3\" "
-          "marker-end=\"url(#head)\"/>\n",
-          right - 14, box.y, box.y - 24, right - 44);
+      fmt::format_to(std::back_inserter(svg),
+                     "<path class=\"axis\" d=\"M{0:.1f},{1:.1f} C{0:.1f},{2:.1f} {3:.1f},{2:.1f} "
+                     "{3:.1f},{1:.1f}\" stroke-dasharray=\"4 3\" marker-end=\"url(#head)\"/>\n"
+                     "<text class=\"note small halo\" x=\"{4:.1f}\" y=\"{5:.1f}\" "
+                     "text-anchor=\"end\">{6}</text>\n",
+                     right - 14, box.y, box.y - 24, right - 40, right - 46, box.y - 6,
+                     SvgText(Shortened(box.again, kLongestLabel)));
     }
     double y = box.y + kPadding / 2 + kLine * 0.72;
     for (const std::string& line : box.lines) {
       fmt::format_to(std::back_inserter(svg),
-                     "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
+                     "<text{} x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
+                     &line == &box.lines.front() ? " font-weight=\"600\"" : " class=\"note\"",
                      box.x + box.width / 2, y, SvgText(line));
       y += kLine;
     }
   }
 
   std::vector<Box> boxes_;
-  std::vector<Edge> edges_;
+  std::vector<Arrow> arrows_;
+  std::map<std::pair<size_t, size_t>, size_t> known_;  // arrows by the boxes that they connect
+  bool down_ = false;
   double width_ = 0;
   double height_ = 0;
 };
@@ -172,22 +281,34 @@ std::string ToDot(const CellsDiagram& diagram) {
   return text + "}\n";
 }
 
-std::string ToSvg(const CellsDiagram& diagram) {
+std::string ToSvg(const CellsDiagram& diagram, const std::string& title) {
   using Kind = CellsDiagram::Box::Kind;
   Drawing drawing;
+  bool steps = false, tokens = false, lanes = false;
   for (const CellsDiagram::Box& box : diagram.boxes) {
     Box drawn;
-    drawn.lines = {Shortened(box.name)};
-    if (!box.about.empty()) drawn.lines.push_back(Shortened(box.about));
-    drawn.repeats = !box.again.empty();
-    drawn.fill = box.kind == Kind::kSteps    ? "#cfe3f7"
-                 : box.kind == Kind::kTokens ? "#dff0d8"
-                 : box.kind == Kind::kLanes  ? "#fcefc9"
-                                             : "none";
+    drawn.lines = {Shortened(box.name, kLongest)};
+    for (std::string& line : Wrapped(box.about)) drawn.lines.push_back(std::move(line));
+    drawn.again = box.again;
+    drawn.style = box.kind == Kind::kSteps    ? "steps"
+                  : box.kind == Kind::kTokens ? "tokens"
+                  : box.kind == Kind::kLanes  ? "lanes"
+                                              : nullptr;
+    steps |= box.kind == Kind::kSteps;
+    tokens |= box.kind == Kind::kTokens;
+    lanes |= box.kind == Kind::kLanes;
     drawing.Add(std::move(drawn));
   }
-  for (const CellsDiagram::Edge& edge : diagram.edges) drawing.Connect(edge.from, edge.to);
-  return drawing.ToSvg();
+  for (const CellsDiagram::Edge& edge : diagram.edges) {
+    drawing.Connect(static_cast<size_t>(edge.from), static_cast<size_t>(edge.to), edge.label);
+  }
+  std::string note;
+  for (const auto& [shown, text] : {std::pair(steps, "blue: once for each step"),
+                                    {tokens, "green: once for each token"},
+                                    {lanes, "yellow: once for each request"}}) {
+    if (shown && (steps || tokens)) note += (note.empty() ? "" : " · ") + std::string(text);
+  }
+  return drawing.ToSvg(title, note);
 }
 
 }  // namespace chairlift

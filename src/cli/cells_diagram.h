@@ -35,7 +35,7 @@ struct CellsDiagram {
 };
 
 std::string ToDot(const CellsDiagram& diagram);  // for graphviz
-std::string ToSvg(const CellsDiagram& diagram);
+std::string ToSvg(const CellsDiagram& diagram, const std::string& title);
 
 }  // namespace chairlift
 

@@ -153,14 +153,15 @@ CellsDiagram DiagramOfGeneration(const Graph& step, const CacheView& cache) {
                                  .about = up_to(source ? cache.max_source : cache.max_length)});
   const int encoder = source ? diagram.Add({.name = "encoder", .about = "once a request"}) : -1;
   const int held = diagram.Add(
-      {.name = "keys and values",
+      {.kind = Box::Kind::kTokens,
+       .name = "keys and values",
        .about = fmt::format("{} of {} tokens, {} bytes a token", Counted(cache.blocks, "block"),
                             cache.block_tokens, cache.token_bytes)});
   const int run =
-      diagram.Add({.kind = Box::Kind::kTokens,
+      diagram.Add({.kind = Box::Kind::kSteps,
                    .name = "step",
                    .about = Counted(static_cast<int64_t>(step.nodes.size()), "operator") +
-                            ", all requests under way",
+                            ", all running requests",
                    .again = "the next token, its keys and values"});
   if (source) {
     diagram.Connect(given, encoder, "tokens");

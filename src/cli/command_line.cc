@@ -9,23 +9,23 @@ namespace chairlift {
 namespace {
 
 constexpr const char* kAbout =
-    "Chairlift serves ONNX models and batches below the request: nobody is padded, nobody waits\n"
-    "for a batch to fill, nobody leaves later than their own last cell.";
+    "Chairlift serves ONNX models. It batches single steps and tokens, not whole requests: "
+    "nothing\n"
+    "is padded, no request waits for a batch to fill, and each is answered when it is done.";
 
-constexpr const char* kExamples =
-    "Examples:\n"
-    "  chairlift serve model.onnx                     answer at "
-    "http://127.0.0.1:8000/v2/models/model/infer\n"
-    "  chairlift serve models                         serve every "
-    "models/<name>/<version>/model.onnx\n"
-    "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
-    "  chairlift inspect model.onnx --passes          what it is, and what was done to it\n"
-    "  chairlift bench model.onnx --rate 200          latency under a load of 200 requests a "
-    "second\n"
-    "  chairlift simulate --help                      policies in virtual time, on any machine\n"
-    "\n"
-    "Environment: CHAIRLIFT_ISA=avx512|avx2|baseline lowers the instruction set used.\n"
-    "Exit codes: 0 done; 1 it failed, the last line says why; 2 the command line is wrong.";
+constexpr const char* kExamples = R"(Examples:
+  chairlift serve model.onnx              serve one model on http://127.0.0.1:8000
+  chairlift serve models                  serve every models/<name>/<version>/model.onnx
+  chairlift run model.onnx --input x=x.npy --output-dir out
+  chairlift inspect model.onnx --passes   what the model is, and what the optimizer did
+  chairlift bench model.onnx --rate 200   latency at 200 requests per second
+  chairlift doctor model.onnx             what this machine offers, and how the model uses it
+
+Environment:
+  CHAIRLIFT_ISA=avx512|avx2|baseline      use a lower instruction set
+  CHAIRLIFT_PYTHON=FILE                   the Python that runs tokenizers and Python models
+
+Exit codes: 0 success; 1 failure, the last line says why; 2 wrong command line.)";
 
 // Help texts: the value type after the flag; choices and default after the description. The rest of
 // CLI11's type names is used in its error messages.
@@ -81,13 +81,14 @@ std::unique_ptr<CommandLine> MakeCommandLine() {
     line->commands.emplace_back(parser, make(*parser));
   };
   add("serve", "Serve models over HTTP (Open Inference Protocol v2)", AddServe);
-  add("run", "Run a model once on .npy files", AddRun);
-  add("inspect", "Say what a model is: signature, operators, passes, memory, diagnosis",
+  add("run", "Run a model once on inputs from .npy files", AddRun);
+  add("inspect", "Show inputs, outputs, operators, memory, and how the model is batched",
       AddInspect);
-  add("profile", "Measure what batches of a model cost, and keep the table", AddProfile);
-  add("bench", "Load a model or a server at a chosen rate and report latencies", AddBench);
-  add("simulate", "Run batching policies in virtual time, on a machine of known cost", AddSimulate);
-  add("doctor", "Examine this machine, and how it serves a model", AddDoctor);
+  add("profile", "Measure the time of each batch size, and keep the table", AddProfile);
+  add("bench", "Send load to a model or a server and report latency and throughput", AddBench);
+  add("simulate", "Compare batching policies in virtual time, with costs from a table",
+      AddSimulate);
+  add("doctor", "Check this machine, and how it serves a model", AddDoctor);
   return line;
 }
 

@@ -130,23 +130,23 @@ CLI::Option* AddSeed(CLI::App& parser, uint64_t* seed, const char* about) {
 
 CLI::Option* AddWorkers(CLI::App& parser, int* workers) {
   return AddNumber(parser, "--workers", workers, 0, 256, "N",
-                   "Compute threads; 0: one for each core");
+                   "Compute threads; 0: one for each available core");
 }
 
 CLI::Option* AddDevice(CLI::App& parser, std::string* device) {
   return parser
       .add_option(
           "--device", *device,
-          "What models are computed on whose model.yaml does not say: cpu, or cuda (cuda:1, …),\n"
-          "an NVIDIA GPU")
+          "Device for models whose model.yaml names none: cpu, or cuda (cuda:1, …), an NVIDIA\n"
+          "GPU. Default: cpu")
       ->type_name("NAME");
 }
 
 void AddAllowPlugins(CLI::App& parser, bool* allow) {
   parser.add_flag(
       "--allow-plugins", *allow,
-      "Run code that models contain (unfold: plugin, docs/concepts/cells.md) in this process;\n"
-      "only for folders that no other user may write");
+      "Allow code in model folders: Python models and plugins. Use it only if no other\n"
+      "user can write to these folders");
 }
 
 Status CheckWritable(const std::string& file) {
@@ -163,7 +163,7 @@ Status CannotWrite(const std::string& file) {
 std::string PolicyHelp() {
   std::string help = "Policies:\n";
   for (const PolicyInfo& policy : KnownPolicies()) {
-    help += fmt::format("  {:<12} {}\n", policy.name, policy.summary);
+    help += fmt::format("  {:<13} {}\n", policy.name, policy.summary);
   }
   return help;
 }

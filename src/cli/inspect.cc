@@ -49,7 +49,7 @@ struct InspectFlags {
   bool allow_plugins = false;
   std::set<std::string> disabled_passes;
   std::vector<std::string> shapes;
-  std::optional<int64_t> max_embedding_bytes;
+  std::optional<int64_t> max_folded_embedding_bytes;
   std::string dot;
   std::string svg;
   InputShapes input_shapes;
@@ -84,8 +84,8 @@ void PrintOperators(const Graph& graph) {
   sorted.reserve(counts.size());
   for (const auto& [name, count] : counts) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
-  PrintText("operators, after the passes:\n ");
-  if (sorted.empty()) PrintText(" none: outputs are inputs");
+  PrintText("operators after optimization:\n ");
+  if (sorted.empty()) PrintText(" none: the outputs are inputs");
   for (const auto& [count, name] : sorted) PrintText(" {} {}", -count, name);
   PrintText("\n\n");
 }
@@ -94,7 +94,7 @@ void PrintPasses(const Graph& graph, std::span<const PassReport> reports) {
   PrintText("{}\n", PassesTable(reports));
   if (const std::string fused = FusedTable(graph); !fused.empty()) PrintText("{}\n", fused);
   const std::vector<std::string> left = LeftApart(reports);
-  if (!left.empty()) PrintText("left as it was, by pass:\n");
+  if (!left.empty()) PrintText("not changed, by pass:\n");
   for (const std::string& line : left) PrintText("  {}\n", line);
   if (!left.empty()) PrintText("\n");
 }
@@ -116,7 +116,7 @@ StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
     }
     if (!agree(rows, shape[0]) || (of_tokens && !agree(length, shape[1]))) {
       return InvalidArgument(
-          "inputs must be of equal batch and length, as --batch and --length make them");
+          "inputs must be of equal batch and length, as --batch-size and --length make them");
     }
   }
   const int64_t sequences = rows.value_or(1);
@@ -201,22 +201,25 @@ Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& input
   }
   const auto stats = Plan(view, inputs, input_shapes);
   if (!stats.ok()) {
-    PrintText("memory: no plan for {}: {}\n  name shapes that fit, as --shape {}=1x3x224x224\n\n",
-              text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
+    PrintText(
+        "memory: not known for {}: {}\n  set shapes that the model accepts, as --shape "
+        "{}=1x3x224x224\n\n",
+        text, Message(stats.status()), inputs.empty() ? "x" : inputs[0].name);
     return absl::OkStatus();
   }
-  PrintText("memory, for {}:\n", text);
-  Table table({"weights", "activations", "without planning", "steps", "folded", "late"});
+  PrintText("memory of a request of {}:\n", text);
+  Table table({"weights", "activations", "without reuse", "steps", "folded", "late"});
   table.Add({HumanBytes(static_cast<double>(view.executable->weight_bytes())),
              HumanBytes(static_cast<double>(stats->arena_bytes)),
              HumanBytes(static_cast<double>(stats->tensor_bytes)), std::to_string(stats->steps),
              std::to_string(stats->folded_nodes), std::to_string(stats->late_nodes)});
   PrintText(
-      "{}folded: operators computed once, when the shapes are known; late: those whose shapes are "
+      "{}folded: operators that are computed once for these shapes; late: operators whose shapes "
+      "are "
       "known only at run time\n\n",
       table.ToString());
   if (!stats->kernels.empty()) {
-    PrintText("kernels, where there is a choice:\n{}\n", KernelLines(*stats));
+    PrintText("kernels of operators that have several:\n{}\n", KernelLines(*stats));
   }
   return absl::OkStatus();
 }
@@ -244,7 +247,7 @@ void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
     const auto lines = KernelsOf(cell, rows, flags.length.value_or(flags.input_shapes.length));
     const std::string text = lines.ok() ? *lines : fmt::format("  {}\n", Message(lines.status()));
     if (!text.empty()) {
-      PrintText("kernels of cell {}, {}, where there is a choice:\n{}\n", cell.name(),
+      PrintText("kernels of operators that have several, in cell {} with {}:\n{}\n", cell.name(),
                 Counted(rows, "row"), text);
     }
   }
@@ -299,15 +302,16 @@ Status WriteFile(const std::string& path, const std::string& text) {
   return file ? absl::OkStatus() : CannotWrite(path);
 }
 
-Status WriteDiagram(const CellsDiagram& diagram, const InspectFlags& flags) {
+Status WriteDiagram(const CellsDiagram& diagram, const std::string& name,
+                    const InspectFlags& flags) {
   if (!flags.dot.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.dot, ToDot(diagram)));
-  if (!flags.svg.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.svg, ToSvg(diagram)));
+  if (!flags.svg.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteFile(flags.svg, ToSvg(diagram, name)));
   return absl::OkStatus();
 }
 
 void PrintNotes(const ProgramView& view) {
   if (view.sliced != nullptr) {
-    PrintText("cells, their values by row (* of each token):\n{}\n",
+    PrintText("cells, with their values per row (* per token):\n{}\n",
               CellsTable(*view.sliced, view.cells));
   } else if (!view.packed.empty()) {
     PrintText("packed tokens:\n");
@@ -321,9 +325,9 @@ std::string BatchesOf(const CellBatching& cell) {
   std::string text =
       fmt::format("batches of {} to {} rows", cell.min_batch_size, cell.max_batch_size);
   if (cell.most_batch_size > cell.max_batch_size) {
-    text += fmt::format(" ({} where many wait)", cell.most_batch_size);
+    text += fmt::format(" ({} if many requests wait)", cell.most_batch_size);
   }
-  if (cell.costs.empty()) return text + ", not timed";
+  if (cell.costs.empty()) return text + ", not measured";
   const auto largest = std::prev(cell.costs.upper_bound(cell.max_batch_size));
   for (const auto& [rows, cost] : cell.costs) {
     if (rows != 1 && rows != largest->first) continue;
@@ -334,12 +338,12 @@ std::string BatchesOf(const CellBatching& cell) {
 
 // Which kind of program serves the model, and why earlier kinds do not.
 void PrintPrograms(const ModelMetadata& metadata) {
-  PrintText("kinds of program, in the order in which they are tried:\n");
+  PrintText("how the model is served: the first kind that fits\n");
   for (const ProgramChoice& choice : metadata.programs) {
     if (choice.refused.empty()) {
-      PrintText("  {}: accepted: {}\n", choice.kind, choice.summary);
+      PrintText("  {}: used: {}\n", choice.kind, choice.summary);
     } else {
-      PrintText("  {}: refused: {}\n", choice.kind, choice.refused);
+      PrintText("  {}: not used: {}\n", choice.kind, choice.refused);
     }
   }
   PrintText("\n");
@@ -351,7 +355,11 @@ void PrintServing(const ModelMetadata& metadata, int workers) {
   for (const CellBatching& cell : metadata.cells) {
     PrintText("  cell {}: {}\n", cell.name, BatchesOf(cell));
   }
-  PrintText("{}diagnosis: {}\n", metadata.cells.empty() ? "" : "\n", metadata.diagnosis);
+  if (!metadata.cells.empty()) PrintText("\n");
+}
+
+void PrintDiagnosis(const ModelMetadata& metadata) {
+  PrintText("diagnosis: {}\n\n", metadata.diagnosis);
 }
 
 // For a model that runs packed: adds the proved dimensions of its outputs' shapes.
@@ -411,7 +419,7 @@ StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& fla
   const std::function<void(const LoadProgress&)> bar = LoadBar();
   LoadOptions load = {.workers = placement.workers,
                       .background = inspected.background.get(),
-                      .time_cells = true,
+                      .autotune = true,
                       .allow_plugins = flags.allow_plugins};
   if (bar != nullptr) {
     load.progress = [&](const char* step, double done) { bar({path.name, step, done}); };
@@ -489,22 +497,22 @@ void PrintOperatorCosts(const Inspected& model, const Graph& graph,
                         const OperatorsOfModel& operators, bool figures) {
   if (!AnyKnown(operators.costs)) return;
   if (figures) {
-    PrintText("µs a row, of a batch on one of {}, all at work:\n{}\n",
+    PrintText("µs per row by batch size, while all {} work:\n{}\n",
               Counted(model.workers, "worker"),
               OperatorsTable(graph, operators.costs, operators.stages));
   }
-  PrintText("what differs{}:\n", figures ? "" : ", by the costs that --operators shows");
+  PrintText("what batching can gain{}:\n", figures ? "" : ", by the costs that --operators shows");
   for (const std::string& line : Diversities(model.signature().inputs, graph, operators.costs)) {
     PrintText("  {}\n", line);
   }
-  PrintText("  the policy in force is {}\n\n", model.metadata().config.policy);
+  PrintText("  policy: {}\n\n", model.metadata().config.policy);
 }
 
 // Everything that is slow or may fail is done before the first line of the report.
 Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
   StatusLine line;
-  line.Show("compiling it as a whole");
+  line.Show("compiling");
   CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, model.model->program().View());
   line.Show("trying a request");
   const std::vector<TensorSpec>& inputs = model.metadata().inputs;
@@ -525,13 +533,14 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
                                      ? DiagramOfGeneration(view.executable->graph(), *view.cache)
                                  : view.sliced != nullptr ? DiagramOf(*view.sliced)
                                                           : *model.whole;
-    CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, flags));
+    CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, path.name, flags));
   }
   std::vector<SymbolicSpec> outputs = model.signature().outputs;
   NameDims(view, model.signature(), outputs);
 
   PrintText("{}: opset {}{}{}\n\n", path.path.string(), model.opset,
             model.producer.empty() ? "" : ", by ", model.producer);
+  PrintDiagnosis(model.metadata());
   PrintSignature(model.signature().inputs, outputs);
   PrintOperators(view.executable->graph());
   PrintNotes(view);
@@ -542,9 +551,8 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   }
   if (tried.stopped) {
     PrintText(
-        "trial run: stopped after {} s; the model may contain a loop of many iterations. Whether "
-        "it "
-        "takes these shapes is not known\n\n",
+        "trial run: stopped after {} s, so it is not known whether the model accepts these shapes; "
+        "it may contain a loop of many iterations\n\n",
         kTrialTime.count());
   }
   CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes));
@@ -558,10 +566,12 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
 
 Status InspectFunction(const ModelPath& path, const InspectFlags& flags) {
   if (!flags.dot.empty() || !flags.svg.empty()) {
-    return Usage(InvalidArgument("a function has no graph to be drawn"));
+    return Usage(
+        InvalidArgument("a Python function has no graph to draw; leave out --dot and --svg"));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const Inspected model, LoadToInspect(path, flags));
   PrintText("function '{}' of {}\n\n", path.function->function, path.function->file);
+  PrintDiagnosis(model.metadata());
   PrintSignature(model.signature().inputs, model.signature().outputs);
   PrintServing(model.metadata(), model.workers);
   return absl::OkStatus();
@@ -572,12 +582,13 @@ Status InspectManifest(const ModelPath& path, const InspectFlags& flags) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckNames(model.signature().inputs, flags.input_shapes));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, model.model->program().View());
   const CellsDiagram diagram = DiagramOf(*path.cells);
-  CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, flags));
+  CHAIRLIFT_RETURN_IF_ERROR(WriteDiagram(diagram, path.name, flags));
 
   PrintText("{}: made of {}, unfolded by {}\n\n", path.path.string(),
             Counted(static_cast<int64_t>(view.cells.size()), "cell"), UnfolderName(*path.cells));
+  PrintDiagnosis(model.metadata());
   PrintSignature(model.signature().inputs, model.signature().outputs);
-  PrintText("cells, their values by row:\n{}\nwhat feeds what:\n{}\n",
+  PrintText("cells, with their values per row:\n{}\nconnections:\n{}\n",
             ManifestTable(*path.cells, view.cells), Wiring(diagram));
   for (Cell* cell : view.cells) {
     if (!flags.passes) break;
@@ -600,7 +611,8 @@ Status Inspect(InspectFlags flags) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
   }
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
-  if (flags.max_embedding_bytes) model.config.max_embedding_bytes = *flags.max_embedding_bytes;
+  if (flags.max_folded_embedding_bytes)
+    model.config.max_folded_embedding_bytes = *flags.max_folded_embedding_bytes;
   if (flags.operators && (model.function || model.cells)) {
     return Usage(
         InvalidArgument("--operators needs a model of one graph; this one is made of cells or is a "
@@ -622,35 +634,35 @@ Command AddInspect(CLI::App& parser) {
       "  chairlift inspect model.onnx --passes --disable-pass fold_constants\n"
       "  chairlift inspect model.onnx --operators --svg operators.svg\n"
       "  chairlift inspect model.onnx --shape image=8x3x224x224      memory for these shapes");
-  TakesModel(
-      parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
+  TakesModel(parser
+                 .add_option("MODEL", flags->model,
+                             "ONNX file, Python function (FILE.py:NAME) or folder of a model")
+                 ->required());
   parser.add_flag("--passes", flags->passes,
-                  "List the passes, what each did, and what it left and why");
+                  "List the optimizer's passes, what each changed, and what it skipped and why");
   CLI::Option* const operators = parser.add_flag(
       "--operators", flags->operators,
-      "Time every operator and stage at batches of 1, 2, 4 … 64, as far as 20 s and memory go;\n"
-      "what was timed is kept for the next time. With --svg: draw that");
-  parser
-      .add_option("--disable-pass", flags->disabled_passes, "Leave this pass out; may be repeated")
+      "Time every operator and stage at batch sizes 1, 2, 4, … 64, within 20 s and the available\n"
+      "memory. Results are kept. With --svg: draw them");
+  parser.add_option("--disable-pass", flags->disabled_passes, "Skip this pass; may be repeated")
       ->type_name("PASS");
-  TakesBytes(parser.add_option("--max-embedding-bytes", flags->max_embedding_bytes,
-                               "As in model.yaml: what a folded embedding may take"),
+  TakesBytes(parser.add_option("--max-folded-embedding-bytes", flags->max_folded_embedding_bytes,
+                               "Memory for a folded embedding, as in model.yaml"),
              0);
-  CLI::Option* const dot =
-      parser.add_option("--dot", flags->dot,
-                        "Write a diagram of the cells, for graphviz; of a model without, one box");
+  CLI::Option* const dot = parser.add_option(
+      "--dot", flags->dot,
+      "Write a diagram of the cells for Graphviz; a model without cells is one box");
   dot->excludes(operators);
   TakesOutput(dot);
-  TakesOutput(parser.add_option("--svg", flags->svg, "Write the diagram as an image"));
+  TakesOutput(parser.add_option("--svg", flags->svg, "Write the diagram as an SVG image"));
   parser
       .add_option("--shape", flags->shapes,
-                  "Shape of an input for the memory plan, as image=1x3x224x224")
+                  "Shape of an input for the memory plan, as image=1x3x224x224; may be repeated")
       ->type_name("NAME=SHAPE");
-  AddNumber(parser, "--batch", &flags->input_shapes.batch, 1, 1 << 16, "N",
-            "Dimension 0 where the model leaves it open");
+  AddNumber(parser, "--batch-size", &flags->input_shapes.batch, 1, 1 << 16, "N",
+            "Dimension 0, if the model leaves it open");
   AddNumber(parser, "--length", &flags->length, 1, 1 << 20, "N",
-            "Other dimensions that the model leaves open; default: the first of 16, 32, 64, …\n"
-            "that the model takes");
+            "Other open dimensions. Default: the first of 16, 32, 64, … that the model accepts");
   AddAllowPlugins(parser, &flags->allow_plugins);
   return [flags] { return Inspect(*flags); };
 }

@@ -9,8 +9,8 @@
 namespace chairlift {
 namespace {
 
-constexpr const char* kSizes = "Limits in bytes (units: 64KiB, 2GiB)";
-constexpr const char* kCounts = "Limits in numbers";
+constexpr const char* kSizes = "Limits in bytes (as 65536, 64KiB or 2GiB)";
+constexpr const char* kCounts = "Limits in counts";
 constexpr const char* kTimes = "Time limits in ms";
 
 // In the largest unit without a fraction.
@@ -49,44 +49,46 @@ void AddTime(CLI::App& parser, const char* flag, std::chrono::milliseconds* valu
 
 void AddLimitFlags(CLI::App& parser, ServerLimits* limits) {
   AddBytes(parser, "--max-header-bytes", &limits->max_header_bytes,
-           "Request line and header fields; beyond: 431");
+           "Request line and headers; more: 431");
   AddBytes(parser, "--max-body-bytes", &limits->max_body_bytes,
-           "A request body, after decompression; beyond: 413");
-  AddBytes(parser, "--max-json-bytes", &limits->max_json_bytes, "JSON in a body; beyond: 413");
+           "Request body after decompression; more: 413");
+  AddBytes(parser, "--max-json-bytes", &limits->max_json_bytes,
+           "JSON in a request body; more: 413");
   AddBytes(parser, "--max-admin-body-bytes", &limits->max_admin_body_bytes,
-           "A body of anything but inference; beyond: 413");
+           "Body of a request other than inference; more: 413");
   AddBytes(parser, "--max-buffered-bytes", &limits->max_buffered_bytes,
-           "Bodies and unread answers over all connections; beyond: 503");
+           "Request bodies and unread answers of all connections; more: 503");
   AddBytes(parser, "--max-client-buffered-bytes", &limits->max_client_buffered_bytes,
-           "Likewise, of one client address; beyond: 429");
-  AddBytes(parser, "--min-transfer-rate", &limits->min_transfer_rate,
-           "Least bytes per second of a request body (else 408) and of an answer being read "
-           "(else closed)");
+           "Request bodies and unread answers of one client address; more: 429");
+  AddBytes(
+      parser, "--min-transfer-rate", &limits->min_transfer_rate,
+      "Minimum bytes per second of a request body (slower: 408) and of a client that reads an\n"
+      "answer (slower: closed)");
   AddBytes(parser, "--max-name-bytes", &limits->max_name_bytes,
-           "Name of a model, version, input, output or request id; beyond: 400");
+           "Name of a model, version, input or output, or a request id; more: 400");
   AddCount(parser, "--max-connections", &limits->max_connections, 1, 1 << 20,
-           "Connections open at once; one more: 503");
+           "Open connections; more: 503");
   AddCount(parser, "--max-client-connections", &limits->max_client_connections, 1, 1 << 20,
-           "Connections of one client address; one more: 429");
+           "Open connections of one client address; more: 429");
   AddCount(parser, "--max-client-requests", &limits->max_client_requests, 1, 1 << 20,
-           "Requests of one client address in flight; one more: 429");
+           "Requests in flight of one client address; more: 429");
   AddCount(parser, "--max-json-depth", &limits->max_json_depth, 4, 1 << 10,
-           "Nested arrays and objects; beyond: 400");
+           "Nesting depth of JSON; more: 400");
   AddCount(parser, "--max-tensors", &limits->max_tensors, 1, 1 << 16,
-           "Inputs, and outputs, named in a request; beyond: 400");
-  AddCount(parser, "--max-rank", &limits->max_rank, 1, 64, "Dimensions of an input; beyond: 400");
+           "Inputs of a request, and outputs that it names; more: 400");
+  AddCount(parser, "--max-rank", &limits->max_rank, 1, 64, "Dimensions of an input; more: 400");
   AddCount(parser, "--max-tensor-elements", &limits->max_tensor_elements, 1, 0x1p40,
-           "Elements of an input; beyond: 400");
+           "Elements of an input; more: 400");
   AddCount(parser, "--max-admin-requests", &limits->max_admin_requests, 1, 1 << 16,
-           "Loads and unloads waiting; beyond: 503");
+           "Loads and unloads that wait; more: 503");
   AddTime(parser, "--header-timeout-ms", &limits->header_timeout,
-          "First to last byte of a header; beyond: 408");
+          "Time to receive the headers; longer: 408");
   AddTime(parser, "--body-timeout-ms", &limits->body_timeout,
-          "No progress of a request body: 408; of an answer being read: closed");
+          "Time without progress of a request body (408) or of an answer (closed)");
   AddTime(parser, "--idle-timeout-ms", &limits->idle_timeout,
-          "Between two requests of a connection; beyond: closed");
+          "Time between two requests of a connection; longer: closed");
   AddTime(parser, "--closed-client-probe-ms", &limits->closed_client_probe,
-          "Wait before testing whether a client that stopped sending still reads");
+          "Wait before a test whether a client that closed its side still reads");
 }
 
 }  // namespace chairlift

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -20,6 +21,7 @@
 #include "base/closest.h"
 #include "cli/command_line.h"
 #include "cli/flags.h"
+#include "cli/renamed_flags.h"
 #include "cli/terminal.h"
 
 namespace {
@@ -169,9 +171,15 @@ int main(int argc, char** argv) {
   const std::unique_ptr<chairlift::CommandLine> line = chairlift::MakeCommandLine();
   CLI::App& app = line->app;
   app.failure_message(Explain);
+  app.name("chairlift");
 
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  for (const std::string& warning : chairlift::RenameFlags(&arguments)) {
+    PrintError("{}\n", warning);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp& help) {
     // For help on an unknown command: report the command.
     const std::vector<std::string> left = app.remaining();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/closest.h"
+#include "base/renamed.h"
 #include "base/status.h"
 #include "engine/repository/model_config.h"
 #include "engine/repository/model_folder.h"
@@ -184,8 +185,9 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
       name, kOrEncoderDecoder, OnnxFilesIn(folder), OnnxFilesIn(folder / kOnnxFolder));
 }
 
-Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,
+Status ApplyGiven(const std::string& given_name, const std::string& value, bool one_of_many,
                   ModelPath& model) {
+  const std::string name = CurrentSetting(given_name, "settings");
   if (IsFunctionSetting(name)) {
     if (model.function) {
       model.config.function[name] = value;

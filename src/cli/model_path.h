@@ -44,9 +44,8 @@ Status CheckRepository(const std::string& path);
 // models of the repository.
 StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository = false);
 
-// Applies a setting of a model.yaml, as YAML, given by the user; it overrides the model's file.
-// Unless the model is `one_of_many`, its kind must have that setting.
-Status ApplyGiven(const std::string& name, const std::string& value, bool one_of_many,
+// Sets a setting of model.yaml, given as YAML. It replaces that of the model's own file. Unless the model is `one_of_many`, its kind must have it.
+Status ApplyGiven(const std::string& given_name, const std::string& value, bool one_of_many,
                   ModelPath& model);
 
 // The other models that it needs: those of a pipeline's steps, or those that a Python model calls.

@@ -7,10 +7,11 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
-#include "cli/svg_text.h"
+#include "cli/picture.h"
 #include "cli/terminal.h"
 
 namespace chairlift {
@@ -116,24 +117,24 @@ std::string OperatorDiversity(const Graph& graph, std::span<const CostByRows> co
     const auto slowest =
         std::max_element(share.kinds.begin(), share.kinds.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    parts.push_back(
-        fmt::format("{:.0f}% of {} (most of it {})", 100 * share.us / all, size, slowest->first));
+    parts.push_back(fmt::format("{:.0f}% in batches of {} (mostly {})", 100 * share.us / all, size,
+                                slowest->first));
   }
-  return fmt::format("operators: {}: of the time of one row, preferred batches are {}",
-                     most >= kDiverse * least ? "diverse" : "alike", fmt::join(parts, ", "));
+  return fmt::format("operators: preferred batch sizes {}, by share of the time: {}",
+                     most >= kDiverse * least ? "differ" : "are similar", fmt::join(parts, ", "));
 }
 
 std::string InputDiversity(const std::vector<SymbolicSpec>& inputs) {
   for (const SymbolicSpec& input : inputs) {
     if (!input.shape.has_rank()) {
-      return fmt::format("inputs: diverse: '{}' is of any rank", input.name);
+      return fmt::format("inputs: sizes differ: '{}' has any number of dimensions", input.name);
     }
     for (int axis = 1; axis < input.shape.rank(); ++axis) {
       if (input.shape[axis].known()) continue;
-      return fmt::format("inputs: diverse: '{}' varies in dimension {}", input.name, axis);
+      return fmt::format("inputs: sizes differ: '{}' varies in dimension {}", input.name, axis);
     }
   }
-  return "inputs: alike: all rows are of one size";
+  return "inputs: all rows have the same size";
 }
 
 }  // namespace
@@ -159,16 +160,14 @@ std::string OperatorsTable(const Graph& graph, std::span<const CostByRows> costs
 
 std::vector<std::string> Diversities(const std::vector<SymbolicSpec>& inputs, const Graph& graph,
                                      std::span<const CostByRows> costs) {
-  return {InputDiversity(inputs), OperatorDiversity(graph, costs),
-          "load: diverse: requests come when they come"};
+  return {InputDiversity(inputs), OperatorDiversity(graph, costs)};
 }
 
 std::string OperatorsSvg(const std::string& model, const Graph& graph,
                          std::span<const CostByRows> costs, std::span<const NodeRange> stages) {
-  constexpr double kLeft = 70, kTop = 50, kWidth = 860, kHeight = 320, kLegend = 90, kBelow = 50;
-  static constexpr const char* kColours[] = {"#440154", "#443a83", "#31688e", "#21908c",
-                                             "#35b779", "#8fd744", "#d8c219"};
-  std::vector<size_t> run;  // consecutive nodes
+  constexpr double kLeft = 70, kTop = 100, kWidth = 700, kHeight = 300, kBelow = 130;
+  constexpr size_t kColours = 7, kNamed = 10;
+  std::vector<size_t> run;  // nodes that are
   double low = 1e300, high = 0;
   for (size_t n = 0; n < costs.size(); ++n) {
     if (costs[n].empty()) continue;
@@ -182,54 +181,71 @@ std::string OperatorsSvg(const std::string& model, const Graph& graph,
   low = std::pow(10, std::floor(std::log10(low)));
   high = std::pow(10, std::max(std::ceil(std::log10(high)), std::log10(low) + 1));
   const double step = kWidth / static_cast<double>(std::max<size_t>(run.size(), 2) - 1);
+  const auto x = [&](size_t i) { return kLeft + step * static_cast<double>(i); };
   const auto y = [&](double us) {
     return kTop + kHeight * (1 - std::log(us / low) / std::log(high / low));
   };
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"10\" y=\"22\" font-size=\"14\">{}: µs a row, by operator and batch</text>\n"
-      "<text x=\"{}\" y=\"{}\">operators, in the order in which they run</text>\n",
-      kLeft + kWidth + kLegend, kTop + kHeight + kBelow, SvgText(model), kLeft,
-      kTop + kHeight + kBelow - 12);
+  std::string svg =
+      PictureHead(kPictureWidth, kTop + kHeight + kBelow, model + ": time of operators",
+                  "a dot is one operator at one batch size; lower is faster");
   const auto out = std::back_inserter(svg);
   for (double us = low; us <= high * 1.001; us *= 10) {
     fmt::format_to(out,
-                   "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>"
-                   "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
-                   kLeft, kLeft + kWidth, y(us), y(us), kLeft - 6, y(us) + 4, us);
+                   "<path class=\"grid\" d=\"M{},{:.1f} h{}\"/>"
+                   "<text class=\"note\" x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
+                   kLeft - 6, y(us), kWidth + 12, kLeft - 12, y(us) + 4, us);
   }
+  fmt::format_to(out,
+                 "<text class=\"note\" transform=\"translate(18,{}) rotate(-90)\" "
+                 "text-anchor=\"middle\">µs per row (log scale)</text>\n"
+                 "<text class=\"note\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">operators in "
+                 "execution order; the slowest are named</text>\n",
+                 kTop + kHeight / 2, kLeft + kWidth / 2, kTop + kHeight + kBelow - 12);
   for (const NodeRange& stage : stages) {
     const auto first = std::lower_bound(run.begin(), run.end(), stage.first) - run.begin();
-    const double x = kLeft + step * (static_cast<double>(first) - (first > 0 ? 0.5 : 0));
-    fmt::format_to(
-        out,
-        "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" stroke=\"#999\" "
-        "stroke-dasharray=\"4 3\"/><text x=\"{:.1f}\" y=\"{}\" fill=\"#666\">{}</text>\n",
-        x, x, kTop, kTop + kHeight, x + 3, kTop - 4, SvgText(stage.name));
+    const double at = kLeft + step * (static_cast<double>(first) - (first > 0 ? 0.5 : 0));
+    fmt::format_to(out,
+                   "<path class=\"axis\" d=\"M{:.1f},{} v{}\" stroke-dasharray=\"4 3\"/>"
+                   "<text class=\"note small\" x=\"{:.1f}\" y=\"{}\">{}</text>\n",
+                   at, kTop, kHeight, at + 3, kTop - 4, SvgText(stage.name));
   }
   size_t colour = 0;
   for (const int size : SizesTimed(costs)) {
-    std::string points, marks;
+    const size_t shade = std::min(colour, kColours - 1);
+    fmt::format_to(out, "<g class=\"q{}\">", shade);
     for (size_t i = 0; i < run.size(); ++i) {
       const auto cost = costs[run[i]].find(size);
       if (cost == costs[run[i]].end()) continue;
-      const double x = kLeft + step * static_cast<double>(i);
-      points += fmt::format("{:.1f},{:.1f} ", x, y(UsPerRow(*cost)));
       const Node& node = graph.nodes[run[i]];
-      marks += fmt::format(
-          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\"><title>{} {}, {} rows: {:.4g} µs a "
-          "row</title></circle>",
-          x, y(UsPerRow(*cost)), node.def->name, SvgText(node.name), size, UsPerRow(*cost));
+      fmt::format_to(out,
+                     "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{} {}, {} rows: {:.4g} µs "
+                     "per row</title></circle>",
+                     x(i), y(UsPerRow(*cost)), node.def->name, SvgText(node.name), size,
+                     UsPerRow(*cost));
     }
-    const char* const fill = kColours[std::min(colour, std::size(kColours) - 1)];
+    const double at = kLeft + 96 * static_cast<double>(colour);
     fmt::format_to(out,
-                   "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\"/><g fill=\"{}\">{}</g>"
-                   "<text x=\"{}\" y=\"{}\" fill=\"{}\">batch {}</text>\n",
-                   points, fill, fill, marks, kLeft + kWidth + 10,
-                   kTop + 14 + 18 * static_cast<int>(colour), fill, size);
+                   "<circle cx=\"{:.1f}\" cy=\"70\" r=\"4\"/></g>"
+                   "<text class=\"note\" x=\"{:.1f}\" y=\"74\">batch {}</text>\n",
+                   at, at + 9, size);
     ++colour;
+  }
+  std::vector<size_t> slowest(run.size());
+  std::iota(slowest.begin(), slowest.end(), size_t{0});
+  std::stable_sort(slowest.begin(), slowest.end(), [&](size_t a, size_t b) {
+    return UsOfOne(costs[run[a]]) > UsOfOne(costs[run[b]]);
+  });
+  std::vector<double> named;
+  for (const size_t i : slowest) {
+    const bool free = std::all_of(named.begin(), named.end(),
+                                  [&](double other) { return std::abs(other - x(i)) > 16; });
+    if (!free) continue;
+    named.push_back(x(i));
+    fmt::format_to(out,
+                   "<text class=\"note small\" transform=\"translate({:.1f},{}) rotate(-40)\" "
+                   "text-anchor=\"end\">{}</text>\n",
+                   x(i) + 4, kTop + kHeight + 16, graph.nodes[run[i]].def->name);
+    if (named.size() == kNamed) break;
   }
   return svg + "</svg>\n";
 }

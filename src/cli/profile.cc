@@ -164,9 +164,9 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_
     return std::move(made.program);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.path));
-  CHAIRLIFT_RETURN_IF_ERROR(WidenInside(imported.graph));  // as for serving
-  StatusOr<SlicedModel> sliced =
-      SliceIntoCells(imported.graph, {.max_embedding_bytes = model.config.max_embedding_bytes});
+  CHAIRLIFT_RETURN_IF_ERROR(WidenInside(imported.graph));  // as it is served
+  StatusOr<SlicedModel> sliced = SliceIntoCells(
+      imported.graph, {.max_folded_embedding_bytes = model.config.max_folded_embedding_bytes});
   if (!sliced.ok()) return std::nullopt;
   CHAIRLIFT_ASSIGN_OR_RETURN(CellProgram program, MakeCellProgram(*std::move(sliced), options));
   return program;
@@ -188,7 +188,8 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
     for (const auto& shape : named.by_name)
       shapes.push_back(fmt::format("{}", fmt::join(shape.second, "x")));
     Print(table, fmt::format("shape {}", fmt::join(shapes, ", ")));
-    PrintText("not kept: the table is for shapes made from --batches and --lengths\n");
+    PrintText(
+        "not kept: --shape is set, and the table is for shapes from --batch-sizes and --lengths\n");
     return absl::OkStatus();
   }
   Print(table, "fixed");
@@ -196,7 +197,7 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
   if (table.costs().size() > before) {
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(table.Save(path), "not kept"));
   }
-  PrintText("kept in {}{}\n", path, before > 0 ? "; --again measures all of it" : "");
+  PrintText("kept in {}{}\n", path, before > 0 ? "; --force measures everything again" : "");
   return absl::OkStatus();
 }
 
@@ -245,24 +246,28 @@ Status Profile(const ProfileFlags& flags) {
 Command AddProfile(CLI::App& parser) {
   auto flags = std::make_shared<ProfileFlags>();
   parser.footer(
-      "The table is kept by model, CPU and build; the next time only what it lacks is measured.\n"
-      "Of a model that runs as cells, each cell is timed; serving chooses its batches by that.\n"
-      "With --operators: how long each operator and node of one request takes, which kernel "
-      "computes it,\nand how near that is to what the machine can do.\n"
-      "Examples:\n"
-      "  chairlift profile model.onnx --batches 1,8,32 --lengths 16,128\n"
-      "  chairlift profile model.onnx --operators --shape image=1x3x640x640 --workers 1");
+      R"(The table is kept for each model, CPU and build. A later call measures only entries that are
+missing. If the model runs as cells, each cell is timed, and `serve` chooses batch sizes by these
+times. --operators shows the time of each operator and node of one request, the kernel that
+computes it, and how close it is to the limit of the machine.
+
+Examples:
+  chairlift profile model.onnx --batch-sizes 1,8,32 --lengths 16,128
+  chairlift profile model.onnx --operators --shape image=1x3x640x640 --workers 1)");
   TakesModel(
-      parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
-  auto* operators = parser.add_flag("--operators", flags->operators,
-                                    "Time every operator and node instead of batches");
-  parser.add_option("--batches", flags->batches, "Rows to measure, where the model batches")
+      parser.add_option("MODEL", flags->model, "ONNX file or folder of a model")->required());
+  auto* operators =
+      parser.add_flag("--operators", flags->operators,
+                      "Time every operator and node of one request instead of batches");
+  parser.add_option("--batch-sizes", flags->batches, "Batch sizes to measure")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
       ->excludes(operators)
       ->type_name("N,N")
       ->capture_default_str();
-  parser.add_option("--lengths", flags->lengths, "Lengths to measure, where other dimensions vary")
+  parser
+      .add_option("--lengths", flags->lengths,
+                  "Lengths to measure, for open dimensions other than the batch")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->excludes(operators)
@@ -270,29 +275,29 @@ Command AddProfile(CLI::App& parser) {
       ->capture_default_str();
   parser
       .add_option("--shape", flags->shapes,
-                  "Shape of an input, as image=1x3x224x224; dimension 0 follows --batches")
+                  "Shape of an input, as image=1x3x224x224; --batch-sizes replaces dimension 0")
       ->type_name("NAME=SHAPE");
   AddNumber(parser, "--seconds-per-point", &flags->seconds_per_point, 0, 60, "S",
-            "Time spent on each entry")
+            "Time for each entry of the table")
       ->excludes(operators);
-  parser.add_flag("--again", flags->again, "Measure everything again, also what is stored")
+  parser.add_flag("--force", flags->again, "Measure entries again that are in the table")
       ->excludes(operators);
   const auto only_operators = [&](CLI::Option* option) { option->needs(operators); };
-  only_operators(AddNumber(parser, "--batch", &flags->batch, 1, 4096, "N",
-                           "With --operators: rows of the request"));
+  only_operators(AddNumber(parser, "--batch-size", &flags->batch, 1, 4096, "N",
+                           "With --operators: dimension 0, if the model leaves it open"));
   only_operators(AddNumber(parser, "--length", &flags->length, 1, 1 << 20, "N",
-                           "With --operators: its other open dimensions"));
+                           "With --operators: other open dimensions"));
   only_operators(AddNumber(parser, "--seconds", &flags->seconds, 0, 600, "S",
-                           "With --operators: time of all requests"));
-  only_operators(
-      AddNumber(parser, "--top", &flags->top, 1, 100000, "N", "With --operators: nodes to list"));
+                           "With --operators: time for all requests"));
+  only_operators(AddNumber(parser, "--top", &flags->top, 1, 100000, "N",
+                           "With --operators: number of nodes to list"));
   const auto writes = [&](CLI::Option* option) {
     only_operators(option);
     TakesOutput(option);
   };
   writes(parser.add_option("--json", flags->json,
-                           "With --operators: write every node's time to a file"));
-  writes(parser.add_option("--svg", flags->svg, "With --operators: write the operators as bars"));
+                           "With --operators: write the time of every node to this file"));
+  writes(parser.add_option("--svg", flags->svg, "With --operators: draw the operators as bars"));
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
   return [flags] { return Profile(*flags); };

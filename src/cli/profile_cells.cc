@@ -17,14 +17,14 @@ void Print(const std::vector<std::unique_ptr<Cell>>& cells, std::span<const Cost
            int workers) {
   std::vector<std::pair<std::string, CostsByRows>> lines;
   for (size_t i = 0; i < cells.size(); ++i) lines.emplace_back(cells[i]->name(), costs[i]);
-  PrintText("time of a batch on one of {}, all at work (rows a second):\n{}",
-            Counted(workers, "worker"), CostsTable("cell", lines));
+  PrintText("time of a batch, while all {} work (rows per second):\n{}", Counted(workers, "worker"),
+            CostsTable("cell", lines));
   for (size_t i = 0; i < cells.size(); ++i) {
     if (cells[i]->open()) {
-      PrintText("cell {} is not timed: its rows have dimensions that only requests fix\n",
+      PrintText("cell {} is not measured: requests decide the size of its rows\n",
                 cells[i]->name());
     } else if (costs[i].empty()) {
-      PrintText("cell {} is not timed: it fails on zeros\n", cells[i]->name());
+      PrintText("cell {} is not measured: it fails with zeros as inputs\n", cells[i]->name());
     }
   }
 }
@@ -61,7 +61,7 @@ Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& optio
   std::vector<CellCosts> kept;
   {
     constexpr int64_t kWhole = 1000;
-    ProgressBar bar("choosing sizes", kWhole);
+    ProgressBar bar("choosing batch sizes", kWhole);
     kept = FindCellCosts(cells, options.workers, true,
                          [&](double done) { bar.Set(static_cast<int64_t>(done * kWhole)); });
   }

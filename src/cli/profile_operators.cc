@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "cli/flags.h"
-#include "cli/svg_text.h"
+#include "cli/picture.h"
 #include "cli/terminal.h"
 #include "device/cpu/cores.h"
 #include "device/cpu/peak_rates.h"
@@ -151,8 +151,8 @@ void PrintIdleLoops(const std::vector<NodeProfile>& nodes) {
 void Print(const Measured& measured, int top) {
   const double all = measured.NodesUs();
   PrintText(
-      "{} a request (median of {}), {} of it in nodes; the machine: {:.0f} GFLOP/s, {:.0f} GB/s "
-      "from memory, {:.0f} GB/s from cache\n\n",
+      "{} per request (median of {}), {} of it in nodes; peak of this machine: {:.0f} GFLOP/s, "
+      "{:.0f} GB/s from memory, {:.0f} GB/s from cache\n\n",
       HumanSeconds(measured.run_us * 1e-6), measured.requests, HumanSeconds(all * 1e-6),
       measured.peak.gflops, measured.peak.memory_gbs, measured.peak.l3_gbs);
   Table operators({"operator", "implementation", "nodes", "µs", "share", "GFLOP/s", "of bound"});
@@ -178,13 +178,14 @@ void Print(const Measured& measured, int top) {
   }
   PrintText("the slowest {} of {}:\n{}", shown,
             Counted(static_cast<int64_t>(measured.nodes.size()), "node"), nodes.ToString());
-  if (!refusals.empty()) PrintText("\nwhy not another implementation:\n");
+  if (!refusals.empty()) PrintText("\nfaster implementations that do not apply:\n");
   for (const std::string& text : refusals) PrintText("  {}\n", text);
   PrintIdleLoops(measured.nodes);
   PrintText(
-      "\nbound: multiply-adds at the machine's peak, or operands read and written once, whichever "
-      "takes longer;\nover 100%: the operands were in a nearer cache, or a kernel does fewer "
-      "multiply-adds (Winograd)\n");
+      "\nbound: the least time for the arithmetic and the memory traffic at the machine's peak. "
+      "More "
+      "than 100%:\nthe operands were in a nearer cache, or the kernel needs less arithmetic "
+      "(Winograd)\n");
 }
 
 Status WriteJson(const Measured& measured, const std::string& model, const std::string& path) {
@@ -214,30 +215,27 @@ Status WriteJson(const Measured& measured, const std::string& model, const std::
   return file.flush() ? absl::OkStatus() : CannotWrite(path);
 }
 
-// Bars, slowest operator first; the dark part is the bound.
+// Bars, the slowest operator on top.
 Status WriteSvg(const Measured& measured, const std::string& model, const std::string& path) {
-  constexpr int kLabel = 260, kBars = 420, kRow = 22, kTop = 40, kRight = 130;
+  constexpr double kLabel = 240, kBars = 420, kRow = 24;
   const std::vector<OperatorTime> lines = ByOperator(measured);
   const double all = measured.NodesUs();
   const double scale = lines.empty() || lines[0].us == 0 ? 0 : kBars / lines[0].us;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"10\" y=\"22\" font-size=\"14\">{}: {} a request; dark: the bound</text>\n",
-      kLabel + kBars + kRight, kTop + kRow * static_cast<int>(lines.size()) + 10, SvgText(model),
-      HumanSeconds(measured.run_us * 1e-6));
-  int y = kTop;
+  std::string svg = PictureHead(
+      kPictureWidth, kPictureTop + kRow * static_cast<double>(lines.size()) + kPictureMargin,
+      fmt::format("{}: {} per request", model, HumanSeconds(measured.run_us * 1e-6)),
+      "bar: time of all nodes of an operator; blue: the least time that this machine needs for it");
+  double y = kPictureTop + 4;
   for (const OperatorTime& line : lines) {
     const std::string label =
         line.implementation.empty() ? line.op : fmt::format("{}, {}", line.op, line.implementation);
     fmt::format_to(std::back_inserter(svg),
                    "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>"
-                   "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#9ecae1\"/>"
-                   "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#3182bd\"/>"
-                   "<text x=\"{:.1f}\" y=\"{}\">{:.1f} us, {}</text>\n",
-                   kLabel - 8, y + 12, SvgText(label), kLabel, y, line.us * scale, kLabel, y,
-                   std::min(line.us, line.bound_us) * scale, kLabel + line.us * scale + 6, y + 12,
+                   "<rect class=\"off\" x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"16\"/>"
+                   "<rect class=\"time\" x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"16\"/>"
+                   "<text class=\"note\" x=\"{:.1f}\" y=\"{}\">{:.1f} µs, {}</text>\n",
+                   kLabel - 8, y + 13, SvgText(label), kLabel, y, line.us * scale, kLabel, y,
+                   std::min(line.us, line.bound_us) * scale, kLabel + line.us * scale + 6, y + 13,
                    line.us, line.Share(all));
     y += kRow;
   }

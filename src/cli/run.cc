@@ -83,7 +83,7 @@ Status Run(const RunFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
-  options.time_cells = false;  // one request shares no batch
+  options.autotune = false;  // one request shares no batch
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options));
   if (!model.cells) {
     model.config.policy = "none";
@@ -120,20 +120,20 @@ Status Run(const RunFlags& flags) {
 
 Command AddRun(CLI::App& parser) {
   auto flags = std::make_shared<RunFlags>();
-  parser.footer(
-      "Example:\n"
-      "  python3 -m venv .venv && .venv/bin/pip install numpy   # if no Python here has numpy\n"
-      "  .venv/bin/python -c \"import numpy; numpy.save('x.npy', numpy.ones((1, 16), "
-      "'float32'))\"\n"
-      "  chairlift run model.onnx --input x=x.npy --output-dir out\n"
-      "`chairlift inspect model.onnx` lists the inputs.");
+  parser.footer(R"help(Example:
+  python3 -m venv .venv && .venv/bin/pip install numpy   # if no Python here has numpy
+  .venv/bin/python -c "import numpy; numpy.save('x.npy', numpy.ones((1, 16), 'float32'))"
+  chairlift run model.onnx --input x=x.npy --output-dir out
+
+`chairlift inspect model.onnx` lists the inputs.)help");
   TakesModel(
-      parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder")->required());
-  parser.add_option("--input", flags->inputs, "An input's values; one for each input of the model")
+      parser.add_option("MODEL", flags->model, "ONNX file or folder of a model")->required());
+  parser.add_option("--input", flags->inputs, "Values of an input; needed once for each input")
       ->type_name("NAME=FILE.npy");
   TakesOutput(
-      parser.add_option("--output-dir", flags->output_dir,
-                        "Also write each output to <output>.npy in this folder; made if missing"),
+      parser.add_option(
+          "--output-dir", flags->output_dir,
+          "Also write each output to <output>.npy in this folder, which is created if missing"),
       "DIR");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);

@@ -53,9 +53,7 @@ struct ServeFlags {
   int drain_seconds = 5;
   int exit_timeout_secs = 20;
   bool exit_on_error = false;
-  // Many clients give up after this time; a longer queue would only delay all of them.
-  int max_queue_wait_ms = 30'000;
-  std::string control;  // empty: depends on --load-model
+  std::string control;  // empty: as --load-model is given or not
   bool print_example = false;
   int parent_fd = -1;
   std::string log_level = "info";
@@ -137,7 +135,7 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
     // It was loaded as a step of an earlier pipeline.
     if (!ready_before.contains(name) && ready().contains(name)) continue;
     const Status status = engine.LoadFromRepository(name);
-    if (!status.ok()) spdlog::error("not served: {}", Message(status));
+    if (!status.ok()) spdlog::error("model not loaded: {}", Message(status));
     first_failure->Update(status);
   }
   return absl::OkStatus();
@@ -274,7 +272,8 @@ int WaitForEnd(int parent) {
   while (!HasEnded(parent)) {
     const int number = sigtimedwait(&signals, nullptr, &interval);
     if (number == SIGTERM || number == SIGINT) return number;
-    if (number == SIGHUP) spdlog::info("SIGHUP is ignored; restart to read models and flags again");
+    if (number == SIGHUP)
+      spdlog::info("SIGHUP is ignored: restart the server to read models and flags again");
     if (!trim.Due(ResidentBytes(), FreeHeapBytes)) continue;
     malloc_trim(0);
     trim.Trimmed({.resident = ResidentBytes(), .free = FreeHeapBytes()});
@@ -285,9 +284,10 @@ int WaitForEnd(int parent) {
 // Answers the running requests, within the time of the flags, and stops.
 Status Stop(const ServeFlags& flags, Engine& engine, Server& server) {
   const auto timeout = std::chrono::seconds(flags.exit_timeout_secs);
-  spdlog::info("draining: requests in flight have at most {} s; a second signal stops at once",
-               flags.exit_timeout_secs);
-  // The engine then answers the remaining requests with 503.
+  spdlog::info(
+      "draining: no new requests; those in flight have {} s (a second signal stops at once)",
+      flags.exit_timeout_secs);
+  // The engine answers what still runs then with 503.
   constexpr std::chrono::seconds kForAnswers(1);
   std::promise<void> all_answered;
   std::thread cut_off;
@@ -314,7 +314,7 @@ void PrintExample(Engine& engine, const std::string& address) {
     PrintText("\n{}\n", ExampleRequest(engine, address));
     std::fflush(stdout);
   } catch (const std::system_error& error) {
-    spdlog::warn("no example is printed: {}", error.what());
+    spdlog::warn("cannot print the examples: {}", error.what());
   }
 }
 
@@ -364,7 +364,6 @@ Status Serve(ServeFlags flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
   flags.engine.serve_texts = true;
-  flags.engine.max_queue_wait_us = int64_t{1000} * flags.max_queue_wait_ms;
   auto created = Engine::Create(flags.engine);
   if (!created.ok()) return InFlags(created.status());
   const std::unique_ptr<Engine> engine = *std::move(created);
@@ -376,10 +375,10 @@ Status Serve(ServeFlags flags) {
   auto started = Server::Start(*engine, flags.server);
   if (!started.ok()) return InFlags(started.status());
   const std::unique_ptr<Server> server = *std::move(started);
-  spdlog::info("listening on {}; ready once the models are loaded",
+  spdlog::info("listening on {}; loading models",
                HostAndPort(flags.server.address, server->http_port()));
   if (!IsLoopback(flags.server.address)) {
-    spdlog::warn("everybody who reaches {} can use this server: docs/deploy/security.md",
+    spdlog::warn("everyone who can reach {} can use this server (docs/deploy/security.md)",
                  HostAndPort(flags.server.address, server->http_port()));
   }
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -402,7 +401,7 @@ Status Serve(ServeFlags flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   is_ready = true;
   server->SetReady();
-  spdlog::info("{} on http://{}, {}", Counted(ready, "model"),
+  spdlog::info("ready: {} on http://{}, {}", Counted(ready, "model"),
                HostAndPort(flags.server.address, server->http_port()),
                Counted(engine->workers(), "worker"));
   if (server->metrics_port() >= 0) {
@@ -421,7 +420,7 @@ Status Serve(ServeFlags flags) {
   // to wait for.
   if (signal == SIGTERM && flags.drain_seconds > 0) {
     server->BeginDrain();
-    spdlog::info("draining: not ready any more; requests are answered for {} s, then it stops",
+    spdlog::info("draining: no longer ready; requests are still answered for {} s",
                  flags.drain_seconds);
     std::this_thread::sleep_for(std::chrono::seconds(flags.drain_seconds));
   }
@@ -432,83 +431,80 @@ Status Serve(ServeFlags flags) {
 
 Command AddServe(CLI::App& parser) {
   auto flags = std::make_shared<ServeFlags>();
-  parser.footer(
-      "Examples:\n"
-      "  chairlift serve model.onnx                     one file, under its file name\n"
-      "  chairlift serve models/identity                one model's folder\n"
-      "  chairlift serve minilm/onnx/model_int8.onnx    a file of a repository of Hugging Face\n"
-      "  chairlift serve models                         all models of a repository\n"
-      "  chairlift serve my.py:predict                  a Python function, in a process of its "
-      "own\n"
-      "A model file needs no configuration: batching is derived from the model. A repository "
-      "holds\n"
-      "<name>/<version>/model.onnx, <name>/model.onnx or <name>/onnx/model.onnx and, if wanted,\n"
-      "<name>/model.yaml or Triton's <name>/config.pbtxt\n"
-      "(docs/reference/repositories.md).\n"
-      "These are the settings that a model.yaml may have. If one is absent,\n"
-      "it is chosen from the model:\n"
-      "  policy: window             # none; for encoders tokens, length_dp, naive;\n"
-      "                             # for decoders continuous;\n"
-      "                             # for recurrent models cellular, bucketed, graph_merge;\n"
-      "                             # staged or cellular between stages\n"
-      "  stages: 4                  # staged, cellular: how many, or a list of nodes or tensors,\n"
-      "                             # each the last of its stage\n"
-      "  buffer_pairs: 2            # staged: 1: one batch after the other; more: as a pipeline\n"
-      "  stretch_within_us: 0       # staged: nobody joins a batch made longer ago; 0: by costs\n"
-      "  exits: [{output: a, ...}]  # staged, cellular: where requests leave early, or skip "
-      "stages\n"
-      "  stage_plugin: {library: p} # conditions of your own: of exits, and of staged for batches\n"
-      "  max_batch_size: 32         # rows in a batch; absent for cells: as timed\n"
-      "  max_batch_tokens: 0        # tokens: tokens in a batch; 0: as timed;\n"
-      "                             # continuous: tokens in a step; 0: 256\n"
-      "  max_length: 0              # continuous: tokens of prompt and answer together\n"
-      "  cache_bytes: 0             # continuous: memory for keys and values\n"
-      "  share_prefixes: true       # continuous: prompts that begin alike compute that once\n"
-      "  queue_delay_us: 0          # window, length_dp, staged: longest wait of the oldest "
-      "request\n"
-      "                             # for more\n"
-      "  latency_objective_us: 0    # length_dp: no waiting once half of this is spent;\n"
-      "                             # staged: nobody joins a batch that would then miss it\n"
-      "  step_slice_us: 200         # cellular: longest wait of newcomers for a task's further "
-      "steps\n"
-      "  trusted_mask: mask         # length_dp, naive: the input that hides padding\n"
-      "  preferred_batch_sizes: []  # window: run at these sizes without waiting\n"
-      "  max_queue_size: 1024       # requests waiting; one more is refused\n"
-      "  max_queue_wait_us: 30000000 # longest expected wait; absent: --max-queue-wait\n"
-      "  default_timeout_us: 0      # deadline of requests without a timeout; 0: none\n"
-      "  response_cache_bytes: 0    # memory for answers kept for equal requests; 0: none\n"
-      "  names: {}                  # of inputs and outputs, the file's: served\n"
-      "  sequence_state: {}         # state kept between requests, output: input\n"
-      "  max_sequences: 4096        # live at once\n"
-      "  sequence_idle_us: 60000000 # a sequence without a request for so long has ended\n"
-      "  device: cpu                # or cuda, cuda:1: an NVIDIA GPU\n"
-      "  precision: float32         # or tf32, float16, bfloat16: what a GPU computes float32 in\n"
-      "  disabled_passes: []        # `chairlift inspect MODEL --passes` lists them\n"
-      "  max_embedding_bytes: 0     # for an embedding folded into the first layer's projection\n"
-      "  versions: latest           # or all, or [1, 2]\n"
-      "  file: onnx/model_int8.onnx # in place of model.onnx\n"
-      "  pooling: mean              # of text inputs: or cls, max, lasttoken, …\n"
-      "  normalize: true            # of text inputs: whether their vectors have length 1\n"
-      "  python: my.py:predict      # a function in place of model.onnx\n"
-      "  steps: [{model: a}, ...]   # models of the repository, one after another\n"
-      "or <name>/<version>/<cell>.onnx and a model.yaml with `cells` and `unfold` "
-      "(docs/concepts/cells.md).\n"
-      "Send a request:\n"
-      "  curl localhost:8000/v2/models/NAME\n"
-      "  curl localhost:8000/v2/models/NAME/infer -d '{\"inputs\": [{\"name\": \"x\", \"shape\": "
-      "[1, 2],\n"
-      "       \"datatype\": \"FP32\", \"data\": [1, 2]}]}'\n"
-      "Texts and Python functions run in a Python that is looked for: CHAIRLIFT_PYTHON, "
-      "VIRTUAL_ENV,\n"
-      "a .venv or venv beside this program, beside a function or in the working directory, then\n"
-      "python3. The log says which was taken and what it lacks (docs/guides/python-models.md).\n"
-      "SIGTERM: not ready, but requests are answered for --drain-seconds; then, and at once after\n"
-      "Ctrl-C, what is in flight is finished for at most --exit-timeout-secs. A second signal, or\n"
-      "one while models load, stops at once. SIGHUP is ignored.");
-  TakesModel(parser.add_option("MODEL", flags->models,
-                               "ONNX files, Python functions (FILE.py:NAME), models' folders, or "
-                               "folders of models"));
-  parser.add_option("--model-repository", flags->repositories, "Folder of models; may be repeated")
+  // Many clients give up after that; a longer queue would only delay all of them.
+  flags->engine.max_queue_wait_us = 30'000'000;
+  parser.footer(R"(Examples:
+  chairlift serve model.onnx                     one file, named after the file
+  chairlift serve models/identity                the folder of one model
+  chairlift serve minilm/onnx/model_int8.onnx    one file of a Hugging Face repository
+  chairlift serve models                         every model of a repository
+  chairlift serve my.py:predict                  a Python function
+  curl localhost:8000/v2/models/NAME             the inputs and outputs of a model
+  curl localhost:8000/v2/models/NAME/infer -d '{"inputs": [{"name": "x", "shape": [1, 2],
+       "datatype": "FP32", "data": [1, 2]}]}'
+
+A model file needs no configuration: Chairlift derives batching from the model. A repository
+holds <name>/<version>/model.onnx, <name>/model.onnx or <name>/onnx/model.onnx. Settings may
+be in <name>/model.yaml or in Triton's <name>/config.pbtxt (docs/reference/repositories.md).
+
+Settings of model.yaml. A setting that is absent is chosen from the model. If a comment begins
+with policies, only they use the setting.
+  policy: window             # or none; encoders: tokens, length_dp, naive; decoders: continuous;
+                             # recurrent models: cellular, bucketed, graph_merge;
+                             # models in stages: staged, cellular (docs/concepts)
+  max_batch_size: 32         # rows in a batch; for models that run as cells: by measured cost
+  max_batch_tokens: 0        # tokens: tokens in a batch, 0: by measured cost;
+                             # continuous: tokens in a step, 0: 256
+  queue_delay_us: 0          # window, length_dp, staged: longest wait for more requests
+  preferred_batch_sizes: []  # window: a batch of one of these sizes does not wait
+  latency_objective_us: 0    # length_dp: stop waiting after half of this;
+                             # staged: no request joins if another would exceed this
+  max_queue_size: 1024       # requests that may wait; more are refused (503)
+  max_queue_wait_us: 30000000  # longest expected wait; default: --max-queue-wait-us
+  default_timeout_us: 0      # timeout of requests that set none; 0: no timeout
+  response_cache_bytes: 0    # memory for a cache of answers; 0: no cache
+  max_length: 0              # continuous: tokens of a prompt and its answer together
+  kv_cache_bytes: 0          # continuous: memory for keys and values; 0: by the model
+  prefix_caching: true       # continuous: compute a shared beginning of prompts once
+  time_slice_us: 200         # cellular: time that a task may run before new requests can join
+  stages: 4                  # staged, cellular: number of stages, or a list of the nodes or
+                             # tensors that end a stage
+  buffer_pairs: 2            # staged: 1: one batch at a time; more: a pipeline
+  join_window_us: 0          # staged: how long a batch accepts requests; 0: by measured cost
+  exits: [{output: a, ...}]  # staged, cellular: early exits, or stages to skip
+  stage_plugin: {library: p} # staged: your own conditions for exits and batches
+  padding_mask: mask         # length_dp, naive: the input that masks padding
+  sequence_state: {}         # state between requests, output: input (docs/reference/http.md)
+  max_sequences: 4096        # sequences at a time
+  max_sequence_idle_us: 60000000  # a sequence ends after this time without a request
+  tensor_names: {}           # other names for inputs and outputs, in file: served
+  device: cpu                # or cuda, cuda:1: an NVIDIA GPU
+  precision: float32         # on a GPU: or tf32, float16, bfloat16
+  disabled_passes: []        # see `chairlift inspect MODEL --passes`
+  max_folded_embedding_bytes: 0  # memory for an embedding folded into the first layer
+  versions: latest           # or all, or [1, 2]
+  file: onnx/model_int8.onnx # instead of model.onnx
+  pooling: mean              # text embeddings: or cls, max, … (docs/guides/embeddings.md)
+  normalize: true            # text embeddings: scale vectors to length 1
+  python: my.py:predict      # a Python model; docs/guides/python-models.md has its other settings
+  steps: [{model: a}, ...]   # a pipeline of other models (docs/guides/pipelines.md)
+  cells: {...}               # a model made of cells; also `unfold` (docs/concepts/cells.md)
+
+Tokenizers and Python models need a Python with numpy. Chairlift looks for it in CHAIRLIFT_PYTHON,
+VIRTUAL_ENV, a .venv or venv beside this program, beside the function or in the working
+directory, then python3. The log says which one it takes, and what is missing there.
+
+Signals: after SIGTERM the server reports that it is not ready, and answers requests for
+--drain-seconds. It then stops accepting requests, and finishes those in flight within
+--exit-timeout-secs. Ctrl-C skips the first step. A second signal stops at once. SIGHUP is
+ignored.)");
+  TakesModel(
+      parser.add_option("MODEL", flags->models,
+                        "ONNX files, Python functions (FILE.py:NAME), folders of a model, or "
+                        "repositories"));
+  parser
+      .add_option("--model-repository", flags->repositories,
+                  "Repository: a folder of models; may be repeated")
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR");
   parser
@@ -516,77 +512,77 @@ Command AddServe(CLI::App& parser) {
                   "Load only this model of the repositories ('*': all); may be repeated")
       ->type_name("NAME");
   parser
-      .add_option(
-          "--model-control-mode", flags->control,
-          "none: all models are loaded at the start, and clients cannot load or unload any;\n"
-          "explicit: only those of --load-model ('*': all), and clients can.\n"
-          "Left out: explicit with --load-model, else none")
+      .add_option("--model-control-mode", flags->control,
+                  "none: load all models at start; clients cannot load or unload models.\n"
+                  "explicit: load those of --load-model ('*': all); clients can load and unload.\n"
+                  "Default: explicit with --load-model, else none")
       ->check(CLI::IsMember({"none", "explicit"}))
       ->type_name("MODE");
   parser
       .add_option("--model-config-name", flags->engine.model_config_name,
-                  "Of models that have a configs/NAME.pbtxt in their folder: read it in place of\n"
-                  "their config.pbtxt or model.yaml")
+                  "Read <model>/configs/NAME.pbtxt, where it exists, instead of the model's\n"
+                  "config.pbtxt or model.yaml")
       ->check(CheckConfigName)
       ->type_name("NAME");
   parser
       .add_option("--set", flags->settings,
-                  "A setting of a model.yaml for the models that are named here, as\n"
-                  "max_batch_size=64 or, of a function, workers=2; may be repeated")
+                  "Override a setting of model.yaml for every MODEL, as max_batch_size=64;\n"
+                  "may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE");
   parser
       .add_option(
           "--name", flags->name,
-          "Serve the only MODEL under this name; left out: its file's or, of a file called\n"
-          "model.onnx, its folder's")
+          "Name of the only MODEL. Default: the name of the file, or of the folder if the file\n"
+          "is called model.onnx")
       ->type_name("NAME");
   parser.add_flag("--print-example", flags->print_example,
-                  "Print a curl command for each model, tried once");
-  parser.add_option("--log-level", flags->log_level, "What to log")
+                  "Print a tested curl command for each model");
+  parser
+      .add_option("--log-level", flags->log_level,
+                  "Least severe messages to log; debug adds an access log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->type_name("LEVEL")
       ->capture_default_str();
   AddNumber(parser, "--parent-fd", &flags->parent_fd, -1, 1 << 20, "FD",
-            "A socket to the program that started this one: it gets the addresses once the models\n"
-            "are loaded, and the server drains and stops when its other end is closed; -1: none");
+            "Socket to the parent process: gets the addresses when the server is ready; when the\n"
+            "parent closes it, the server drains and stops; -1: none");
   AddNumber(
       parser, "--drain-seconds", &flags->drain_seconds, 0, 3600, "S",
-      "After SIGTERM: time for load balancers to see that it is not ready, while requests are\n"
-      "still accepted and answered");
+      "Time after SIGTERM in which the server is not ready but still answers requests, so that\n"
+      "load balancers notice");
   AddNumber(parser, "--exit-timeout-secs", &flags->exit_timeout_secs, 0, 3600, "S",
-            "Time given to requests in flight at the end");
+            "Time to finish requests in flight before exit");
   parser.add_flag("--exit-on-error", flags->exit_on_error,
-                  "End where a model of a repository cannot be loaded; else it is left out");
-  parser.add_flag(
-      "--strict-readiness", flags->server.strict_readiness,
-      "Not ready (503) while a model that was to be loaded is not; else the models that\n"
-      "are loaded make it ready");
+                  "Exit if a model of a repository cannot be loaded. Default: serve the others");
+  parser.add_flag("--strict-readiness", flags->server.strict_readiness,
+                  "Report not ready (503) while any requested model is not loaded. Default: ready\n"
+                  "with the models that are loaded");
 
   constexpr const char* kNetwork = "Network";
   parser
       .add_option("--address", flags->server.address,
-                  "Address to listen on; 0.0.0.0: all; IPv6 as [::1]")
+                  "IP address to listen on; 0.0.0.0: all addresses; IPv6 as [::1]")
       ->type_name("IP")
       ->group(kNetwork)
       ->capture_default_str();
   AddNumber(parser, "--http-port", &flags->server.http_port, 0, 65535, "PORT",
-            "HTTP port; 0: any free one")
+            "HTTP port; 0: a free port")
       ->group(kNetwork);
   AddNumber(parser, "--metrics-port", &flags->server.metrics_port, -1, 65535, "PORT",
-            "Port of /metrics; -1: none")
+            "Port for /metrics; 0: a free port; -1: no metrics port")
       ->group(kNetwork);
   parser
-      .add_flag("--http-metrics", flags->server.http_metrics, "GET /metrics on the HTTP port, too")
+      .add_flag("--http-metrics", flags->server.http_metrics, "Serve /metrics on the HTTP port too")
       ->group(kNetwork);
   parser
       .add_option("--allowed-host", flags->server.allowed_hosts,
-                  "Name by which clients may load and unload models, beside addresses and\n"
-                  "localhost; may be repeated")
+                  "Host name in URLs of clients that load or unload models; IP addresses and\n"
+                  "localhost are always allowed; may be repeated")
       ->type_name("NAME")
       ->group(kNetwork);
   AddNumber(parser, "--io-threads", &flags->server.io_threads, 1, 64, "N",
-            "Threads that read requests; more for much JSON from many clients")
+            "Threads that read requests; add threads for many clients that send JSON")
       ->group(kNetwork);
   AddNumber(parser, "--codec-threads", &flags->server.codec_threads, 1, 64, "N",
             "Threads that decode large requests and encode large answers")
@@ -594,7 +590,7 @@ Command AddServe(CLI::App& parser) {
 
   parser
       .add_option("--cors-allow-origin", flags->server.cors_origins,
-                  "Site whose pages may use this server from a browser, as https://host:port; "
+                  "Origin whose pages may call this server from a browser, as https://host:port;\n"
                   "*: all; may be repeated")
       ->type_name("ORIGIN")
       ->group(kNetwork);
@@ -602,30 +598,29 @@ Command AddServe(CLI::App& parser) {
   constexpr const char* kCompute = "Compute";
   parser
       .add_flag(
-          "!--no-timing", flags->engine.time_cells,
-          "Do not time the batches of recurrent models and encoders (a second or two), nor the\n"
-          "operators of models in stages (up to eight), when they are first loaded: it chooses\n"
-          "their batch sizes and stages, and is kept in the cache folder")
+          "!--no-autotune", flags->engine.autotune,
+          "Do not time batches when a model is first loaded. Timing takes up to 8 s, chooses\n"
+          "batch sizes and stages, and is kept in the cache folder")
       ->group(kCompute);
   AddWorkers(parser, &flags->engine.workers)->group(kCompute);
   AddDevice(parser, &flags->engine.device)->group(kCompute);
-  parser.add_option("--cores", flags->engine.cores, "Cores to pin the workers to, as 0,1,2")
+  parser.add_option("--cores", flags->engine.cores, "CPU cores to pin the workers to, as 0,1,2")
       ->delimiter(',')
       ->group(kCompute)
       ->type_name("LIST");
   AddNumber(parser, "--max-requests", &flags->engine.max_requests, 1, 1 << 20, "N",
-            "Requests accepted at once over all models; one more: 503")
+            "Requests in flight over all models; more are refused (503)")
       ->group(kCompute);
-  AddNumber(parser, "--max-queue-wait", &flags->max_queue_wait_ms, 0, 3600000, "MS",
-            "Refuse at once (503) a request whose expected wait is longer, by the costs of recent\n"
-            "batches; 0: only the length of the queue is bounded. The default is meant to let\n"
-            "bursts and load tools through, such as perf_analyzer")
+  AddNumber(
+      parser, "--max-queue-wait-us", &flags->engine.max_queue_wait_us, 0, 3'600'000'000, "US",
+      "Refuse a request (503) if its expected wait is longer, by the cost of recent batches;\n"
+      "0: no limit")
       ->group(kCompute);
   CLI::Option* const budget = parser.add_option(
       "--memory-budget", flags->engine.memory_budget,
-      "Memory of all tasks for intermediates and outputs, as 4GiB; a request that needs more\n"
-      "than a worker's share runs in parts or is refused (400); 0: half of what this process\n"
-      "may use");
+      "Memory for intermediate results and outputs, as 4GiB. Each worker has an equal share; a\n"
+      "request that needs more runs in parts or is refused (400). 0: half of the available\n"
+      "memory");
   TakesBytes(budget, 0);
   budget->group(kCompute)->capture_default_str();
   AddAllowPlugins(parser, &flags->engine.allow_plugins);

@@ -59,9 +59,9 @@ struct SimulateFlags {
   int run_ahead = 0;
   int max_tokens = 4096;
   int64_t queue_delay_us = 0;
-  int64_t slice_us = PolicyOptions().slice / std::chrono::microseconds(1);
+  int64_t time_slice_us = PolicyOptions().time_slice / std::chrono::microseconds(1);
   int64_t latency_objective_us = 0;
-  int64_t longest_wait_us = 0;
+  int64_t join_window_us = 0;
 };
 
 // The load of one run: arriving requests, or a fixed number of concurrent ones.
@@ -92,16 +92,18 @@ struct Figures {
 
 StatusOr<LengthCounts> Lengths(const SimulateFlags& flags) {
   if ((flags.fixed_length > 0) + !flags.uniform.empty() + !flags.lengths.empty() > 1) {
-    return Usage(InvalidArgument("name one of --lengths, --uniform and --fixed-length"));
+    return Usage(InvalidArgument(
+        "--length-histogram, --uniform-lengths and --fixed-length exclude each other; use one"));
   }
   if (flags.fixed_length > 0) return LengthCounts{{flags.fixed_length, 1}};
   if (!flags.uniform.empty()) {
     auto lengths = UniformLengths(flags.uniform);
-    if (!lengths.ok()) return Usage(Annotate(lengths.status(), "--uniform"));
+    if (!lengths.ok()) return Usage(Annotate(lengths.status(), "--uniform-lengths"));
     return lengths;
   }
   if (flags.lengths.empty()) {
-    return Usage(InvalidArgument("lengths come from --lengths, --uniform or --fixed-length"));
+    return Usage(InvalidArgument(
+        "no lengths are set: use --length-histogram, --uniform-lengths or --fixed-length"));
   }
   return ReadLengths(flags.lengths, flags.max_length);
 }
@@ -115,7 +117,8 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
     return TreeMix(flags.trees);
   }
   if (flags.application == "seq2seq") {
-    if (flags.lengths.empty()) return Usage(InvalidArgument("lengths come from --lengths"));
+    if (flags.lengths.empty())
+      return Usage(InvalidArgument("lengths come from --length-histogram"));
     return Seq2SeqMix(flags.lengths, flags.max_length);
   }
   if (flags.application == "stages") {
@@ -142,12 +145,13 @@ Status SetCellSizes(const std::vector<std::string>& settings, const std::vector<
     const auto cell = std::find(cells.begin(), cells.end(), setting.substr(0, equals));
     const int size = equals == std::string::npos ? 0 : std::atoi(setting.c_str() + equals + 1);
     if (equals != std::string::npos && cell == cells.end()) {
-      return Usage(InvalidArgument("--cell-max {}: there is no cell '{}'{}", setting,
+      return Usage(InvalidArgument("--cell-max-batch-size {}: there is no cell '{}'{}", setting,
                                    setting.substr(0, equals),
                                    KnownNames(setting.substr(0, equals), cells)));
     }
     if (cell == cells.end() || size < 1) {
-      return Usage(InvalidArgument("--cell-max {}: not CELL=ROWS, as {}=64", setting, cells[0]));
+      return Usage(
+          InvalidArgument("--cell-max-batch-size {}: not CELL=ROWS, as {}=64", setting, cells[0]));
     }
     options.cell_types[static_cast<size_t>(cell - cells.begin())].max_batch_size = size;
   }
@@ -235,7 +239,7 @@ StatusOr<std::unique_ptr<Scheduler>> SchedulerOf(const SimulateFlags& flags,
   if (policy != "staged") return MakeScheduler(policy, options);
   return MakeStagedScheduler(options, {.split = flags.meta_operations.contains("split"),
                                        .stretch = flags.meta_operations.contains("stretch"),
-                                       .longest_wait = options.longest_wait,
+                                       .join_window = options.join_window,
                                        .buffer_pairs = options.buffer_pairs});
 }
 
@@ -281,7 +285,7 @@ nlohmann::json ToJson(const Figures& figures, bool generates) {
                          {"cells_per_second", figures.cells_per_second}};
   if (generates) {
     json["output_tokens_per_s"] = figures.tokens;
-    json["set_back"] = figures.set_back;
+    json["preemptions"] = figures.set_back;
     json["first_token_ms"] = figures.first;
     json["between_tokens_ms"] = figures.between;
   }
@@ -293,8 +297,9 @@ std::string LoadName(const OfferedLoad& load) {
 }
 
 Table GenerationTable() {
-  return Table({"policy", "load", "tok/s", "first p50 ms", "p99 ms", "between p50 ms", "p90 ms",
-                "p99 ms", "mean ms", "tokens/task", "padding %", "busy %"});
+  return Table({"policy", "load", "tokens/s", "TTFT p50 ms", "TTFT p99 ms", "ITL p50 ms",
+                "ITL p90 ms", "ITL p99 ms", "mean ms", "tokens/task", "padding %",
+                "workers busy %"});
 }
 
 void AddGenerationRow(Table& table, const Figures& figures) {
@@ -351,9 +356,9 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   CHAIRLIFT_RETURN_IF_ERROR(SetCellSizes(flags.cell_max, setup.mix.cells, setup.options));
   setup.options.workers = flags.workers;
   setup.options.queue_delay = std::chrono::microseconds(flags.queue_delay_us);
-  setup.options.slice = std::chrono::microseconds(flags.slice_us);
+  setup.options.time_slice = std::chrono::microseconds(flags.time_slice_us);
   setup.options.latency_objective = std::chrono::microseconds(flags.latency_objective_us);
-  setup.options.longest_wait = std::chrono::microseconds(flags.longest_wait_us);
+  setup.options.join_window = std::chrono::microseconds(flags.join_window_us);
   if (flags.exit_after > 0) {
     if (flags.application != "stages" || flags.exit_after >= flags.stages) {
       return Usage(InvalidArgument(
@@ -377,10 +382,11 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
 
 Status Simulate(const SimulateFlags& flags) {
   if (flags.rates.empty() && flags.clients.empty()) {
-    return Usage(InvalidArgument("say how much load there is: --rate 100,200 or --clients 64"));
+    return Usage(InvalidArgument("no load is set: use --rate 100,200 or --concurrency 64"));
   }
   if (!flags.gaps.empty() && !flags.clients.empty()) {
-    return Usage(InvalidArgument("--gaps are between requests of --rate; --clients leave none"));
+    return Usage(InvalidArgument(
+        "--request-intervals needs --rate; with --concurrency there are no arrivals"));
   }
   std::vector<double> gaps;
   if (!flags.gaps.empty()) {
@@ -398,10 +404,10 @@ Status Simulate(const SimulateFlags& flags) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
   const bool generates = flags.application == "generation";
-  Table table = generates
-                    ? GenerationTable()
-                    : Table({"policy", "load", "done/s", "mean ms", "p50 ms", "p90 ms", "p99 ms",
-                             "queue p99 ms", "rows/task", "steps/task", "padding %", "busy %"});
+  Table table =
+      generates ? GenerationTable()
+                : Table({"policy", "load", "requests/s", "mean ms", "p50 ms", "p90 ms", "p99 ms",
+                         "queue p99 ms", "rows/task", "steps/task", "padding %", "workers busy %"});
   nlohmann::json rows = nlohmann::json::array();
   std::vector<OfferedLoad> loads;
   for (const double rate : flags.rates) loads.push_back({.rate = rate});
@@ -429,8 +435,8 @@ Status Simulate(const SimulateFlags& flags) {
   }
   const double mean_nodes = runs.front().second.mix.mean_nodes();
   std::string arrivals = flags.rates.empty() ? "" : ", Poisson arrivals";
-  if (!flags.gaps.empty()) arrivals = ", gaps from " + flags.gaps;
-  PrintText("{}: requests of {} on average, {}{}, in virtual time:\n{}", flags.application,
+  if (!flags.gaps.empty()) arrivals = ", intervals from " + flags.gaps;
+  PrintText("{}: {} per request on average, {}{}, in virtual time:\n{}", flags.application,
             mean_nodes == 1 ? "one cell" : fmt::format("{:.1f} cells", mean_nodes),
             Counted(flags.workers, "worker"), arrivals, table.ToString());
   if (!flags.json.empty()) {
@@ -448,139 +454,141 @@ Status Simulate(const SimulateFlags& flags) {
 
 Command AddSimulate(CLI::App& parser) {
   auto flags = std::make_shared<SimulateFlags>();
-  parser.footer(
-      PolicyHelp() +
-      "\n"
-      "A request is a graph of cells: lstm, a chain of `step`; seq2seq, a chain of `encoder`, then "
-      "of\n"
-      "`decoder`; tree, `leaf` and `internal`; encoder, one `sequence` of a length, padded to the "
-      "longest\n"
-      "of its batch, or, where the policy runs ragged batches, its `token`s; stages, a chain of "
-      "`stage1`, "
-      "`stage2`, …,\n"
-      "or, under none and window, one `whole`; generation, `step`s of tokens, whose lengths in the "
-      "table are the\n"
-      "sequences that these are of. A batch takes as long as the cost table says, read "
-      "between its sizes; no model and no such machine is needed. What it "
-      "says\n"
-      "of 0 rows, a task of several steps takes once.\n"
-      "Examples (bench/data has tables, lengths and trees):\n"
-      "  chairlift simulate --costs bench/data/costs/v100.csv --fixed-length 24 --rate 5000,20000\n"
-      "  chairlift simulate --costs bench/data/costs/v100.csv --rate 8000 \\\n"
-      "    --lengths bench/data/lengths/europarl_v7_fr-en_head_en.json --policy cellular,bucketed\n"
-      "  chairlift simulate --application tree --trees bench/data/trees/sst_train_shapes.txt \\\n"
-      "    --costs bench/data/costs/v100.csv --max-batch-size 64 --clients 256 \\\n"
-      "    --policy cellular,graph_merge\n"
-      "  chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \\\n"
-      "    --uniform 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens\n"
-      "  chairlift simulate --application stages --stages 4 --costs COSTS.csv --rate 200,700 \\\n"
-      "    --max-batch-size 8 --policy none,window,staged,cellular\n"
-      "  chairlift simulate --application generation --costs COSTS.csv \\\n"
-      "    --prompt-lengths 32-512 --output-lengths 16-128 --max-tokens 256 --clients 16 \\\n"
-      "    --max-batch-size 16 --policy static,leave_only,whole_prompts,continuous");
+  parser.footer(PolicyHelp() + R"(
+A request is a graph of cells, whose names are in the cost table:
+  lstm        a chain of `step`
+  seq2seq     a chain of `encoder`, then a chain of `decoder`
+  tree        `leaf` and `internal`
+  encoder     one `sequence`, padded to the longest of its batch; with policy tokens, `token`s
+  stages      a chain of `stage1`, `stage2`, …; with policies none and window, one `whole`
+  generation  one `step` for each token; a length in the table is that of the sequence
+The time of a batch is interpolated between the batch sizes of the table. Costs of 0 rows are
+fixed costs, which a task of several steps pays once. No model is needed.
+
+Examples (bench/data has tables, lengths and trees):
+  chairlift simulate --costs bench/data/costs/v100.csv --fixed-length 24 --rate 5000,20000
+  chairlift simulate --costs bench/data/costs/v100.csv --rate 8000 --policy cellular,bucketed \
+    --length-histogram bench/data/lengths/europarl_v7_fr-en_head_en.json
+  chairlift simulate --application tree --trees bench/data/trees/sst_train_shapes.txt \
+    --costs bench/data/costs/v100.csv --max-batch-size 64 --concurrency 256 \
+    --policy cellular,graph_merge
+  chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \
+    --uniform-lengths 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens
+  chairlift simulate --application stages --stages 4 --costs COSTS.csv --rate 200,700 \
+    --max-batch-size 8 --policy none,window,staged,cellular
+  chairlift simulate --application generation --costs COSTS.csv --prompt-lengths 32-512 \
+    --output-lengths 16-128 --max-batch-tokens 256 --concurrency 16 --max-batch-size 16 \
+    --policy static,leave_only,whole_prompts,continuous)");
   parser
-      .add_option("--costs", flags->costs,
-                  "CSV of cell,rows,microseconds or cell,rows,length,microseconds; or JSON")
+      .add_option(
+          "--costs", flags->costs,
+          "Cost table: CSV of cell,rows,microseconds or cell,rows,length,microseconds, or JSON")
       ->required()
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
   CLI::Option* const rate =
-      parser.add_option("--rate", flags->rates, "Requests a second; each is a run of its own");
+      parser.add_option("--rate", flags->rates, "Requests per second; one run for each rate");
   TakesNumber(rate, 0.001, 1e9);
   rate->delimiter(',')->type_name("RATE,RATE");
   parser
-      .add_option("--clients", flags->clients,
-                  "Full load: so many requests under way, the next arrives as one leaves")
+      .add_option("--concurrency", flags->clients,
+                  "Keep N requests running instead of a rate; one run for each number")
       ->delimiter(',')
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N,N");
-  parser.add_option("--application", flags->application, "What requests are")
+  parser.add_option("--application", flags->application, "Kind of requests")
       ->check(CLI::IsMember({"lstm", "seq2seq", "tree", "encoder", "stages", "generation"}))
       ->type_name("KIND")
       ->capture_default_str();
   parser
-      .add_option("--lengths", flags->lengths,
-                  "JSON histogram of lengths, as {\"histogram\": {\"17\": 41, \"18\": 7}}; for "
-                  "seq2seq, of pairs, as {\"joint\": {\"17:19\": 41}}")
+      .add_option(
+          "--length-histogram", flags->lengths,
+          "Draw lengths from this JSON histogram, as {\"histogram\": {\"17\": 41, \"18\": 7}};\n"
+          "for seq2seq, pairs of lengths, as {\"joint\": {\"17:19\": 41}}")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
   parser
-      .add_option("--uniform", flags->uniform,
-                  "lstm, encoder: lengths from LOW-HIGH instead, each as often")
+      .add_option("--uniform-lengths", flags->uniform,
+                  "lstm, encoder: draw lengths from this range, all equally often")
       ->type_name("LOW-HIGH");
   for (const auto& [flag, value, what] :
-       {std::tuple("--prompt-lengths", &flags->prompt_lengths, "generation: tokens of prompts"),
-        {"--output-lengths", &flags->output_lengths, "generation: tokens of answers"}}) {
+       {std::tuple("--prompt-lengths", &flags->prompt_lengths, "generation: tokens of a prompt"),
+        {"--output-lengths", &flags->output_lengths, "generation: tokens of an answer"}}) {
     parser
         .add_option(flag, *value,
-                    fmt::format("{}: a number, two with a dash between (all as often), or a JSON "
-                                "histogram",
-                                what))
+                    fmt::format("{}, as a number, a range, or a JSON histogram", what))
         ->type_name("N|LOW-HIGH|FILE");
   }
-  AddNumber(parser, "--state-capacity", &flags->options.state_capacity, 0, 1e12, "N",
-            "generation: tokens that all requests under way may grow to together; 0: any");
+  AddNumber(parser, "--kv-cache-tokens", &flags->options.state_capacity, 0, 1e12, "N",
+            "generation: tokens that all running requests may hold together; 0: no limit");
   AddNumber(parser, "--fixed-length", &flags->fixed_length, 1, 1 << 20, "N",
-            "lstm, encoder: all of this length instead");
-  AddNumber(parser, "--max-length", &flags->max_length, 1, 1 << 20, "N", "Draw nothing longer");
-  parser.add_option("--trees", flags->trees, "File of trees, one a line, as ((..).)")
+            "lstm, encoder: give all requests this length");
+  AddNumber(parser, "--max-length", &flags->max_length, 1, 1 << 20, "N",
+            "Ignore longer entries of the histogram");
+  parser.add_option("--trees", flags->trees, "tree: file with one tree per line, as ((..).)")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
   AddNumber(parser, "--complete-tree", &flags->complete_tree, 1, 16, "N",
-            "Complete trees this deep instead");
-  AddNumber(parser, "--stages", &flags->stages, 2, 64, "N", "stages: how many");
+            "tree: use complete trees of this depth");
+  AddNumber(parser, "--stages", &flags->stages, 2, 64, "N", "stages: number of stages");
   AddNumber(parser, "--exit-after", &flags->exit_after, 1, 63, "STAGE",
-            "stages: some requests leave after this one");
-  AddNumber(parser, "--leaving", &flags->leaving, 0, 100, "PERCENT",
-            "with --exit-after: how many do");
+            "stages: some requests exit early, after this stage");
+  AddNumber(parser, "--exit-percent", &flags->leaving, 0, 100, "PERCENT",
+            "With --exit-after: percentage of requests that exit early");
   parser
       .add_option("--meta-operations", flags->meta_operations,
-                  "staged: what it may do to a batch besides making it")
+                  "staged: what the policy may do to a batch besides forming it")
       ->delimiter(',')
       ->check(CLI::IsMember({"new", "split", "stretch"}))
       ->type_name("NAME,NAME")
       ->default_str("split,stretch");
   AddNumber(parser, "--buffer-pairs", &flags->options.buffer_pairs, 1, 64, "N",
-            "staged: 1: batches run one after the other; more: as a pipeline");
+            "staged: 1: one batch at a time; more: a pipeline");
   parser
-      .add_option("--gaps", flags->gaps,
-                  "File of gaps between requests in ms, scaled to the rate, instead of Poisson")
+      .add_option(
+          "--request-intervals", flags->gaps,
+          "File of intervals between requests in ms, scaled to the rate, instead of Poisson\n"
+          "arrivals")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
-  AddNumber(parser, "--requests", &flags->requests, 1, 10'000'000, "N", "Requests in a run");
+  AddNumber(parser, "--requests", &flags->requests, 1, 10'000'000, "N",
+            "Number of requests in a run");
   AddNumber(parser, "--workers", &flags->workers, 1, 1024, "N",
-            "Devices, each of the table's speed");
+            "Number of workers, each as fast as the table says");
   AddNumber(parser, "--cost-scale", &flags->cost_scale, 1e-6, 1e6, "FACTOR",
-            "Multiplies every cost");
-  AddSeed(parser, &flags->seed, "Seed of arrivals and requests");
+            "Multiply every cost by this");
+  AddSeed(parser, &flags->seed, "Random seed of arrivals and requests");
   CLI::Option* const policies = parser.add_option(
-      "--policy", flags->policies, "Batching policies, compared on the same arrivals");
+      "--policy", flags->policies, "Batching policies to compare on the same arrivals");
   TakesPolicy(policies);
   policies->delimiter(',')
       ->type_name("POLICY,POLICY")
-      ->default_str("cellular; of generation continuous");
+      ->default_str("cellular; for generation continuous");
   AddNumber(parser, "--max-batch-size", &flags->options.max_batch_size, 1, 1 << 20, "N",
-            "Rows in a task; requests in a batch where whole graphs are batched");
-  AddNumber(parser, "--max-tokens", &flags->max_tokens, 1, 1 << 20, "N",
-            "tokens, continuous, whole_prompts: in a batch at most");
+            "Rows in a task, or requests in a batch if the policy batches whole requests");
+  AddNumber(parser, "--max-batch-tokens", &flags->max_tokens, 1, 1 << 20, "N",
+            "tokens, continuous, whole_prompts: tokens in a batch");
   AddNumber(parser, "--queue-delay-us", &flags->queue_delay_us, 0, 1'000'000'000, "US",
-            "window, length_dp, staged: how long a request may be held back for company");
-  AddNumber(parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",
-            "length_dp: nothing is held back where half of this would be spent; staged: nobody "
-            "joins a batch that would miss it");
-  AddNumber(parser, "--longest-wait-us", &flags->longest_wait_us, 0, 1'000'000'000, "US",
-            "staged: nobody joins a batch later than that, instead of by costs; 0: unset");
-  parser.add_option("--cell-max", flags->cell_max, "cellular: a cell's own size; may be repeated")
+            "window, length_dp, staged: longest wait for more requests");
+  AddNumber(
+      parser, "--latency-objective-us", &flags->latency_objective_us, 0, 1'000'000'000, "US",
+      "length_dp: stop waiting after half of this; staged: no request joins if another would\n"
+      "exceed this");
+  AddNumber(parser, "--join-window-us", &flags->join_window_us, 0, 1'000'000'000, "US",
+            "staged: how long a batch accepts requests; 0: by cost");
+  parser
+      .add_option("--cell-max-batch-size", flags->cell_max,
+                  "cellular: maximum batch size of one cell; may be repeated")
       ->type_name("CELL=ROWS");
   AddNumber(parser, "--run-ahead", &flags->run_ahead, 1, 1000, "N",
-            "cellular: always as many tasks at once (the paper's 5); default: adaptive");
-  AddNumber(parser, "--slice-us", &flags->slice_us, 0, 1'000'000, "US",
-            "cellular: how much longer than one step a task of several may take, where the table "
-            "has a row of 0 rows");
+            "cellular: submit N tasks ahead (BatchMaker uses 5). Default: adaptive");
+  AddNumber(parser, "--time-slice-us", &flags->time_slice_us, 0, 1'000'000, "US",
+            "cellular: time that a task may run before new requests can join, if the table has\n"
+            "costs of 0 rows");
   AddNumber(parser, "--bucket-width", &flags->options.bucket_width, 1, 1 << 20, "N",
-            "bucketed: lengths in a bucket");
+            "bucketed: number of lengths in a bucket");
   TakesOutput(parser.add_option("--json", flags->json,
-                                "Also write the figures, all percentiles, to this file"));
+                                "Also write all results, with all percentiles, to this file"));
   return [flags] { return Simulate(*flags); };
 }
 

@@ -115,7 +115,7 @@ class EngineImpl final : public Engine, private ModelCalls {
                 .max_task_bytes = TaskBytes(options.memory_budget, pool_->size())})),
         repository_({.workers = pool_->size(),
                      .background = &background_,
-                     .time_cells = options.time_cells,
+                     .autotune = options.autotune,
                      .allow_plugins = options.allow_plugins,
                      .serve_texts = options.serve_texts,
                      .device = options.device,

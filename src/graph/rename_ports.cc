@@ -41,8 +41,9 @@ int Numbers(std::string_view name) {
 Status RenamePorts(Graph& graph, const std::map<std::string, std::string>& names) {
   for (const auto& [from, to] : names) {
     if (Numbers(from) == Numbers(to) && Numbers(from) <= 1) continue;
-    return InvalidArgument("names: '{}': '{}' must have {} as often as the other, once at most",
-                           from, to, kNumber);
+    return InvalidArgument(
+        "tensor_names: '{}': '{}' must have {} as often as the other, once at most", from, to,
+        kNumber);
   }
   std::set<ValueId> ports(graph.inputs.begin(), graph.inputs.end());
   ports.insert(graph.outputs.begin(), graph.outputs.end());
@@ -65,7 +66,7 @@ Status RenamePorts(Graph& graph, const std::map<std::string, std::string>& names
       const std::optional<std::string_view> number = NumberIn(name, from);
       if (!number) continue;
       if (!fits.empty()) {
-        return InvalidArgument("names: '{}' fits both '{}' and '{}'", name, fits, from);
+        return InvalidArgument("tensor_names: '{}' fits both '{}' and '{}'", name, fits, from);
       }
       fits = from;
       std::string served = to;
@@ -75,13 +76,13 @@ Status RenamePorts(Graph& graph, const std::map<std::string, std::string>& names
   }
   for (const auto& [from, to] : names) {
     if (used.contains(from)) continue;
-    return InvalidArgument("names: the model has no input or output '{}'{}", from,
+    return InvalidArgument("tensor_names: the model has no input or output '{}'{}", from,
                            KnownNames(from, old_names));
   }
   for (const auto& [id, name] : renamed) taken.erase(graph.values[static_cast<size_t>(id)].name);
   for (const auto& [id, name] : renamed) {
     if (!taken.insert(name).second) {
-      return InvalidArgument("names: '{}' cannot become '{}': there is a value of that name",
+      return InvalidArgument("tensor_names: '{}' cannot become '{}': there is a value of that name",
                              graph.values[static_cast<size_t>(id)].name, name);
     }
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "base/renamed.h"
 #include "base/status.h"
 #include "cli/model_path.h"
 #include "engine/repository/model_config.h"
@@ -459,14 +460,16 @@ nb::dict LoadedModel::Statistics() const {
     const GenerationStatistics& of = *statistics.generation;
     nb::dict generation;
     generation["waiting"] = of.waiting;
-    generation["live"] = of.live;
+    generation["running"] = of.running;
     generation["prompt_tokens"] = of.prompt_tokens;
-    generation["generated_tokens"] = of.generated_tokens;
-    generation["preempted"] = of.preempted;
+    generation["generation_tokens"] = of.generation_tokens;
+    generation["preemptions"] = of.preemptions;
     generation["blocks"] = of.blocks;
     generation["blocks_used"] = of.blocks_used;
     generation["block_tokens"] = of.block_tokens;
-    generation["tokens_held"] = of.tokens_held;
+    generation["tokens_used"] = of.tokens_used;
+    for (const Renamed& renamed : RenamedFields())
+      generation[renamed.from] = generation[renamed.to];
     dict["generation"] = generation;
   }
   return dict;

@@ -41,13 +41,12 @@ nb::list SpecsOf(const std::vector<TensorSpec>& specs) {
 }
 
 std::shared_ptr<EngineHandle> MakeEngine(int workers, const std::vector<int>& cores,
-                                         int64_t memory_budget, int max_requests,
-                                         bool time_batches) {
+                                         int64_t memory_budget, int max_requests, bool autotune) {
   return std::make_shared<EngineHandle>(EngineOptions{.workers = workers,
                                                       .cores = cores,
                                                       .memory_budget = memory_budget,
                                                       .max_requests = max_requests,
-                                                      .time_cells = time_batches});
+                                                      .autotune = autotune});
 }
 
 }  // namespace
@@ -84,8 +83,7 @@ NB_MODULE(_core, module) {
 
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable())
       .def(nb::new_(&chairlift::python::MakeEngine), nb::kw_only(), nb::arg("workers"),
-           nb::arg("cores"), nb::arg("memory_budget"), nb::arg("max_requests"),
-           nb::arg("time_batches"))
+           nb::arg("cores"), nb::arg("memory_budget"), nb::arg("max_requests"), nb::arg("autotune"))
       .def("close", &EngineHandle::Close)
       .def_prop_ro("workers", [](const EngineHandle& self) { return self.Get()->workers(); });
 

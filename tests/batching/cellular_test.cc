@@ -391,7 +391,8 @@ class StepsTest : public ::testing::Test {
     }
   }
   std::unique_ptr<Scheduler> Policy(int max, microseconds slice) const {
-    return MakePolicy("cellular", {.max_batch_size = max, .slice = slice, .step_costs = &costs_});
+    return MakePolicy("cellular",
+                      {.max_batch_size = max, .time_slice = slice, .step_costs = &costs_});
   }
 
   LengthCosts costs_;
@@ -483,7 +484,8 @@ TEST_F(StepsTest, ABatchThatNarrowsCostsLess) {
               {{0, 0, microseconds(5)}, {1, 0, microseconds(6)}, {1024, 0, microseconds(1029)}})
           .ok());
   auto s = MakePolicy(
-      "cellular", {.max_batch_size = 4, .slice = microseconds(200), .step_costs = &in_proportion});
+      "cellular",
+      {.max_batch_size = 4, .time_slice = microseconds(200), .step_costs = &in_proportion});
   const int lengths[] = {2, 4, 9, 9, 9};
   for (BatchRequestId id = 1; id <= 5; ++id) s->Arrive(id, Chain(lengths[id - 1]), 0, At(0), {});
   EXPECT_THAT(StepsOf(s->Next(0, At(0))), ElementsAre(9, 9, 4, 2));
@@ -498,7 +500,8 @@ TEST_F(StepsTest, ATaskIsDeepBeforeItIsWide) {
               {{0, 0, microseconds(5)}, {1, 0, microseconds(15)}, {1024, 0, microseconds(10245)}})
           .ok());
   auto s = MakePolicy(
-      "cellular", {.max_batch_size = 8, .slice = microseconds(20), .step_costs = &in_proportion});
+      "cellular",
+      {.max_batch_size = 8, .time_slice = microseconds(20), .step_costs = &in_proportion});
   const auto arrive = [&](BatchRequestId first, std::vector<int> lengths) {
     for (const int length : lengths) s->Arrive(first++, Chain(length), 0, At(0), {});
   };
@@ -599,7 +602,7 @@ TEST_F(StepsTest, ACancelledRequestLeavesWithTheTask) {
 TEST_F(StepsTest, PatienceIsCountedInSteps) {
   auto s = MakePolicy("cellular", {.max_batch_size = 2,
                                    .cell_types = {{}, {.priority = 1}},
-                                   .slice = microseconds(309),
+                                   .time_slice = microseconds(309),
                                    .step_costs = &costs_});
   s->Arrive(1, Chain(300, 1), 0, At(0), {});
   s->Arrive(2, Chain(1, 0), 0, At(0), {});

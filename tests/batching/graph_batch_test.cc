@@ -83,7 +83,7 @@ std::vector<StepRows> StepsOf(const std::vector<Task>& tasks) {
 // Tasks of up to four steps. What has ended is padding in each of them; the batch's tail is.
 TEST(BucketedTest, SeveralStepsInATaskAreEachAsWideAsTheBatch) {
   auto s = MakePolicy("bucketed", {.max_batch_size = 4,
-                                   .slice = microseconds(3),
+                                   .time_slice = microseconds(3),
                                    .step_costs = &StepTimes(),
                                    .bucket_width = 8});
   VirtualWorkers workers(*s, 1, [](const Task& task) { return TaskCost(StepTimes(), task); });
@@ -97,8 +97,9 @@ TEST(BucketedTest, SeveralStepsInATaskAreEachAsWideAsTheBatch) {
 }
 
 TEST(GraphMergeTest, ATaskOfSeveralStepsNarrows) {
-  auto s = MakePolicy("graph_merge",
-                      {.max_batch_size = 4, .slice = microseconds(3), .step_costs = &StepTimes()});
+  auto s =
+      MakePolicy("graph_merge",
+                 {.max_batch_size = 4, .time_slice = microseconds(3), .step_costs = &StepTimes()});
   VirtualWorkers workers(*s, 1, [](const Task& task) { return TaskCost(StepTimes(), task); });
   workers.Arrive(At(0), 1, Chain(2));
   workers.Arrive(At(0), 2, Chain(7));

@@ -479,14 +479,14 @@ const LengthCosts& CostsOfSteps() {
 
 // Steps cost hardly more for more rows; tasks have up to 7.
 PolicyOptions WithSteps(PolicyOptions options) {
-  options.slice = microseconds(6);
+  options.time_slice = microseconds(6);
   options.step_costs = &CostsOfSteps<4>();
   return options;
 }
 
 // Steps cost as much as they have rows: two rows are enough for a task, where they go on for long.
 PolicyOptions DeepBeforeWide(PolicyOptions options) {
-  options.slice = microseconds(10);
+  options.time_slice = microseconds(10);
   options.step_costs = &CostsOfSteps<64>();
   return options;
 }

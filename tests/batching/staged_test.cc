@@ -122,7 +122,7 @@ TEST(StagedTest, CaseIIILaterQueriesCatchUpWithAnEarlierOne) {
 
 TEST(StagedTest, ABatchThatHasRunForLongIsNotStretched) {
   const auto s =
-      Staged({.max_batch_size = 4}, {.stretch = true, .longest_wait = microseconds(kT / 2)});
+      Staged({.max_batch_size = 4}, {.stretch = true, .join_window = microseconds(kT / 2)});
   s->Arrive(1, Stages(2), 0, At(0), {});
   const std::optional<Task> first = s->Next(0, At(0));
   s->Arrive(2, Stages(2), 0, At(kT), {});
@@ -245,7 +245,7 @@ TEST(StagedTest, OptionsOutOfRangeAreRefused) {
     return Message(MakeStagedScheduler({}, staged).status());
   };
   EXPECT_THAT(refusal({.buffer_pairs = 0}), HasSubstr("buffer_pairs is 0"));
-  EXPECT_THAT(refusal({.longest_wait = microseconds(-1)}), HasSubstr("longest_wait_us is -1"));
+  EXPECT_THAT(refusal({.join_window = microseconds(-1)}), HasSubstr("join_window_us is -1"));
   EXPECT_THAT(refusal({.split = true}), HasSubstr("no costs"));
 }
 
@@ -297,7 +297,7 @@ TEST(StagedTest, ABatchIsNotStretchedWhereAnEarlierQueryWouldBeLate) {
   const Costs costs(3);
   const auto joined = [&](Duration objective, std::optional<TimePoint> deadline) {
     const auto s = Staged({.max_batch_size = 4, .latency_objective = objective, .costs = &costs},
-                          {.stretch = true, .longest_wait = microseconds(9 * kT)});
+                          {.stretch = true, .join_window = microseconds(9 * kT)});
     s->Arrive(1, Stages(2), 0, At(0), deadline);
     const std::optional<Task> first = s->Next(0, At(0));
     s->Arrive(2, Stages(2), 0, At(kT), {});
@@ -320,7 +320,7 @@ TEST(StagedTest, WhetherManyMakeALargeBatchLateIsFoundInOnePass) {
   const Costs costs(3);
   const auto s = Staged(
       {.max_batch_size = 2 * kHalf, .latency_objective = microseconds(9 * kT), .costs = &costs},
-      {.stretch = true, .longest_wait = microseconds(9 * kT)});
+      {.stretch = true, .join_window = microseconds(9 * kT)});
   BatchRequestId id = 1;
   for (int i = 0; i < kHalf; ++i) s->Arrive(id++, Stages(2), 0, At(0), At(8 * kT));
   const std::optional<Task> first = s->Next(0, At(0));

@@ -77,7 +77,7 @@ TEST_F(CellsCommandTest, InspectShowsTheCellsAndWhatFeedsWhat) {
             HasSubstr("tokens → step: token"), HasSubstr("h0 → step: h"),
             HasSubstr("step → itself: h_next → h, c_next → c"),
             HasSubstr("step → classes: h_next → state"), HasSubstr("classes → logits: logits"),
-            HasSubstr("kernels of cell classes, 16 rows, where there is a choice:"),
+            HasSubstr("kernels of operators that have several, in cell classes with 16 rows:"),
             HasSubstr("MatMul: packed panels; node '")));
   EXPECT_THAT(shown.output,
               ContainsRegex("cell step: batches of [0-9]+ to [0-9]+ rows.*, .* at 1"));
@@ -121,9 +121,14 @@ TEST_F(CellsCommandTest, RunAnswersThroughTheUnfolder) {
 }
 
 TEST_F(CellsCommandTest, ProfileTimesEachCell) {
-  const std::vector<std::string> quick = {
-      "profile", Path("models/chain"), "--batches", "1,3", "--seconds-per-point",
-      "0",       "--workers",          "2"};
+  const std::vector<std::string> quick = {"profile",
+                                          Path("models/chain"),
+                                          "--batch-sizes",
+                                          "1,3",
+                                          "--seconds-per-point",
+                                          "0",
+                                          "--workers",
+                                          "2"};
   const Outcome first = Run(quick);
   ASSERT_EQ(first.code, 0) << first.output;
   EXPECT_THAT(first.output, AllOf(HasSubstr("b=3"), HasSubstr("step"), HasSubstr("classes"),
@@ -135,10 +140,10 @@ TEST_F(CellsCommandTest, ProfileTimesEachCell) {
 TEST_F(CellsCommandTest, ProfileOfACutModelTimesItsCellsToo) {
   const std::string tagger = File("tagger.onnx", testing::Tagger().Bytes());
   const Outcome done =
-      Run({"profile", tagger, "--batches", "2", "--lengths", "4", "--seconds-per-point", "0"});
+      Run({"profile", tagger, "--batch-sizes", "2", "--lengths", "4", "--seconds-per-point", "0"});
   ASSERT_EQ(done.code, 0) << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr("time of a batch (rows a second)"),
-                                 HasSubstr("all at work"), HasSubstr("forward")));
+                                 HasSubstr("time of a batch, while all"), HasSubstr("forward")));
 }
 
 TEST_F(CellsCommandTest, AFolderOfAnotherKindIsToldFromAModel) {
@@ -172,7 +177,8 @@ TEST_F(CellsCommandTest, InspectTellsWhatAFoldedEmbeddingTakes) {
   const std::string file = File("tokens.onnx", testing::TokenClassifier().Bytes());
   const std::string note = "1408 bytes in place of 264";
   EXPECT_THAT(Run({"inspect", file}).output, Not(HasSubstr(note)));
-  EXPECT_THAT(Run({"inspect", file, "--max-embedding-bytes", "2000"}).output, HasSubstr(note));
+  EXPECT_THAT(Run({"inspect", file, "--max-folded-embedding-bytes", "2000"}).output,
+              HasSubstr(note));
 }
 
 TEST_F(CellsCommandTest, ALoadTellsATerminalWhatItIsAt) {

@@ -86,24 +86,25 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
   for (const char* seed : {"-1", "1.5", "", "99999999999999999999"}) {
     EXPECT_THAT(Refusal({"bench", doubling_, "--seed", seed}, 2), HasSubstr("--seed")) << seed;
   }
-  EXPECT_THAT(Refusal({"bench", doubling_, "--gaps", "/nowhere"}, 2), HasSubstr("/nowhere"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--request-intervals", "/nowhere"}, 2),
+              HasSubstr("/nowhere"));
   EXPECT_THAT(Refusal({"run"}, 2), HasSubstr("MODEL is required"));
   EXPECT_THAT(Refusal({"run", "/nowhere"}, 2), HasSubstr("/nowhere"));
   const std::string misspelt = (folder_ / "dubling.onnx").string();
   for (const char* command : {"serve", "run", "inspect", "profile", "bench"}) {
     EXPECT_THAT(Refusal({command, misspelt}, 2), HasSubstr("did you mean '" + doubling_ + "'?"));
   }
-  EXPECT_THAT(Refusal({"profile", doubling_, "--batches", "0"}, 2), HasSubstr("1 to 4096"));
+  EXPECT_THAT(Refusal({"profile", doubling_, "--batch-sizes", "0"}, 2), HasSubstr("1 to 4096"));
   EXPECT_THAT(Refusal({"profile", doubling_, "--operators", "--json", "out", "--svg", "out"}, 2),
               HasSubstr("--json and --svg would both write out"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--max-rank", "99"}, 2), HasSubstr("1 to 64"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "5XB"}, 2),
               HasSubstr("--max-body-bytes: '5XB' is not a number of bytes from 1, as"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--max-body-bytes", "0"}, 2), HasSubstr("from 1, as"));
-  EXPECT_THAT(Refusal({"inspect", doubling_, "--max-embedding-bytes", "4GX"}, 2),
+  EXPECT_THAT(Refusal({"inspect", doubling_, "--max-folded-embedding-bytes", "4GX"}, 2),
               HasSubstr("'4GX' is not a number of bytes from 0"));
-  EXPECT_THAT(Refusal({"bench", doubling_, "--batch", "foo"}, 2),
-              HasSubstr("--batch: 'foo' is not a number from 1 to 4096"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--batch-size", "foo"}, 2),
+              HasSubstr("--batch-size: 'foo' is not a number from 1 to 4096"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--cores", "a"}, 2),
               HasSubstr("--cores: 'a' is not a number"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--http-port"}, 2),
@@ -150,7 +151,7 @@ TEST_F(CommandTest, ADecoderGeneratesUnlessItIsGivenItsPast) {
 TEST_F(CommandTest, SettingsThatAnotherPolicyDoesNotUseAreDropped) {
   File("exits/1/model.onnx", testing::ExitModel().Bytes());
   File("exits/model.yaml",
-       "policy: staged\nstages: 3\nstretch_within_us: 5\n"
+       "policy: staged\nstages: 3\njoin_window_us: 5\n"
        "exits: [{output: early, at_least: 0.5, instead: {scores: early}}]\n");
   const std::string model = (folder_ / "exits").string();
   for (const char* policy : {"none", "window", "cellular"}) {
@@ -199,10 +200,11 @@ TEST_F(CommandTest, RunWritesTheOutputs) {
 TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
   const Outcome plain = Run({"inspect", images_});
   EXPECT_EQ(plain.code, 0);
-  EXPECT_THAT(plain.output,
-              AllOf(HasSubstr("[batch,3,height,width]"), HasSubstr("Conv"), HasSubstr("memory"),
-                    HasSubstr("kernels, where there is a choice:"), HasSubstr("(winograd: it "),
-                    HasSubstr("diagnosis:"), Not(HasSubstr("fuse_conv"))));
+  EXPECT_THAT(
+      plain.output,
+      AllOf(HasSubstr("[batch,3,height,width]"), HasSubstr("Conv"), HasSubstr("memory"),
+            HasSubstr("kernels of operators that have several:"), HasSubstr("(winograd: it "),
+            HasSubstr("diagnosis:"), Not(HasSubstr("fuse_conv"))));
   const Outcome passes = Run({"inspect", images_, "--passes", "--shape", "image=2x3x32x16"});
   EXPECT_THAT(passes.output, AllOf(ContainsRegex("fuse_conv +2 "), HasSubstr("[2,3,32,16]")));
   EXPECT_THAT(Run({"inspect", images_, "--passes", "--disable-pass", "fuse_conv"}).output,
@@ -232,31 +234,32 @@ TEST_F(CommandTest, ProfileKeepsItsTableAndMeasuresWhatItLacks) {
     more.insert(more.begin(), quick.begin(), quick.end());
     return more;
   };
-  const Outcome first = Run(with({"--batches", "1,4", "--lengths", "16"}));
+  const Outcome first = Run(with({"--batch-sizes", "1,4", "--lengths", "16"}));
   ASSERT_EQ(first.code, 0) << first.output;
   EXPECT_THAT(first.output, AllOf(ContainsRegex("length +b=1 +b=4\n"), ContainsRegex("\n +16 "),
                                   HasSubstr("kept in " + (folder_ / "cache").string())));
-  const Outcome again = Run(with({"--batches", "1,4", "--lengths", "16"}));
+  const Outcome again = Run(with({"--batch-sizes", "1,4", "--lengths", "16"}));
   EXPECT_EQ(again.output.substr(0, again.output.find("kept")),
             first.output.substr(0, first.output.find("kept")));
-  const Outcome more = Run(with({"--batches", "8", "--lengths", "32"}));
+  const Outcome more = Run(with({"--batch-sizes", "8", "--lengths", "32"}));
   EXPECT_THAT(more.output,
               AllOf(ContainsRegex("length +b=1 +b=4 +b=8\n"), ContainsRegex("\n +32 ")));
-  const Outcome anew = Run(with({"--batches", "2", "--lengths", "16", "--again"}));
+  const Outcome anew = Run(with({"--batch-sizes", "2", "--lengths", "16", "--force"}));
   EXPECT_THAT(anew.output, ContainsRegex("length +b=2\n"));
   EXPECT_THAT(Refusal(with({"--shape", "x=1x2"}), 1), HasSubstr("'image'"));
-  const Outcome shape = Run(with({"--batches", "1,2", "--shape", "image=1x3x8x8"}));
+  const Outcome shape = Run(with({"--batch-sizes", "1,2", "--shape", "image=1x3x8x8"}));
   EXPECT_EQ(shape.code, 0) << shape.output;
   EXPECT_THAT(shape.output, AllOf(ContainsRegex("length +b=1 +b=2\n *-* *\n? *shape 1x3x8x8 "),
                                   HasSubstr("not kept"), Not(HasSubstr("kept in"))));
-  EXPECT_THAT(Run(with({"--batches", "2", "--lengths", "16"})).output,
-              HasSubstr("--again measures all of it"));
+  EXPECT_THAT(Run(with({"--batch-sizes", "2", "--lengths", "16"})).output,
+              HasSubstr("--force measures everything again"));
   EXPECT_THAT(Refusal(with({"--lengths", "1"}), 1), HasSubstr("image float32 [1,3,1,1]"));
 }
 
 TEST_F(CommandTest, ProfilePrintsATableItCannotKeep) {
   File("cache", "a file where the folder should be");
-  const Outcome outcome = Run({"profile", doubling_, "--batches", "1", "--seconds-per-point", "0"});
+  const Outcome outcome =
+      Run({"profile", doubling_, "--batch-sizes", "1", "--seconds-per-point", "0"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("time of a batch"), HasSubstr("not kept: cannot make "
                                                                             "the folder")));
@@ -292,11 +295,11 @@ TEST_F(CommandTest, BenchTimesTokensOfModelsThatGenerate) {
   const std::string model = File("decoder.onnx", testing::Gpt2Model());
   const std::string out = (folder_ / "out.json").string();
   const Outcome closed =
-      Run({"bench", model, "--prompt-lengths", "2-9", "--output-lengths", "5", "--clients", "3",
+      Run({"bench", model, "--prompt-lengths", "2-9", "--output-lengths", "5", "--concurrency", "3",
            "--seconds", "0.3", "--warmup-seconds", "0.1", "--json", out});
   ASSERT_EQ(closed.code, 0) << closed.output;
-  EXPECT_THAT(closed.output, AllOf(HasSubstr("3 requests under way"), HasSubstr("first token"),
-                                   HasSubstr("between tokens"), HasSubstr("tokens/s out")));
+  EXPECT_THAT(closed.output, AllOf(HasSubstr("3 requests at a time"), HasSubstr("first token"),
+                                   HasSubstr("between tokens"), HasSubstr("output tokens/s")));
   const json load = Json("out.json")["loads"][0];
   EXPECT_EQ(load["load"], "3 clients");
   EXPECT_GT(load["output_tokens_per_s"], 0);
@@ -312,7 +315,7 @@ TEST_F(CommandTest, BenchTimesTokensOfModelsThatGenerate) {
   EXPECT_EQ(Json("out.json")["loads"].size(), 2u);
   const Outcome beams =
       Run({"bench", model, "--prompt-lengths", "4", "--output-lengths", "3", "--num-beams", "2",
-           "--clients", "2", "--seconds", "0.2", "--warmup-seconds", "0.05", "--json", out});
+           "--concurrency", "2", "--seconds", "0.2", "--warmup-seconds", "0.05", "--json", out});
   ASSERT_EQ(beams.code, 0) << beams.output;
   EXPECT_THAT(beams.output, HasSubstr("; 2 beams"));
   EXPECT_EQ(Json("out.json")["num_beams"], 2);
@@ -324,7 +327,7 @@ TEST_F(CommandTest, BenchTimesTokensOfModelsThatGenerate) {
   EXPECT_THAT(Refusal({"bench", doubling_, "--prompt-lengths", "4", "--output-lengths", "5"}, 1),
               HasSubstr("not served as one that generates"));
   EXPECT_THAT(Refusal({"bench", model, "--prompt-lengths", "4"}, 2), HasSubstr("--output-lengths"));
-  EXPECT_THAT(Refusal({"bench", model, "--clients", "4"}, 2), HasSubstr("--prompt-lengths"));
+  EXPECT_THAT(Refusal({"bench", model, "--concurrency", "4"}, 2), HasSubstr("--prompt-lengths"));
 }
 
 // The latest version, as its model.yaml says.
@@ -425,7 +428,7 @@ TEST_F(CommandTest, BenchFindsThePeak) {
   const Outcome peak = Run(
       {"bench", doubling_, "--peak", "--seconds", "0.05", "--objective-ms", "1000", "--json", out});
   ASSERT_EQ(peak.code, 0) << peak.output;
-  EXPECT_THAT(peak.output, ContainsRegex("peak: .* requests a second, p99 within 1000 ms"));
+  EXPECT_THAT(peak.output, ContainsRegex("peak: .* requests per second with p99 within 1000 ms"));
   EXPECT_GT(Json("out.json")["peak"], 0);
   EXPECT_GT(Json("out.json")["tried"].size(), 1u);
   EXPECT_THAT(Refusal({"bench", doubling_, "--peak", "--rate", "5"}, 2),
@@ -437,9 +440,18 @@ TEST_F(CommandTest, BenchReadsGapsAndLengths) {
   const std::string gaps = File("gaps", "# ms\n1\n3\n");
   const std::string lengths = File("lengths.json", R"({"histogram": {"8": 1, "24": 2}})");
   const std::string out = (folder_ / "out.json").string();
-  const std::vector<std::string> common = {
-      "bench",     images_,  "--gaps",           gaps, "--lengths", lengths,
-      "--seconds", "0.4001", "--warmup-seconds", "0",  "--json",    out};
+  const std::vector<std::string> common = {"bench",
+                                           images_,
+                                           "--request-intervals",
+                                           gaps,
+                                           "--length-histogram",
+                                           lengths,
+                                           "--seconds",
+                                           "0.4001",
+                                           "--warmup-seconds",
+                                           "0",
+                                           "--json",
+                                           out};
   Outcome bench = Run(common);
   ASSERT_EQ(bench.code, 0) << bench.output;
   EXPECT_EQ(Json("out.json")["requests"], 200);  // as the gaps are
@@ -451,10 +463,10 @@ TEST_F(CommandTest, BenchReadsGapsAndLengths) {
   ASSERT_EQ(bench.code, 0) << bench.output;
   EXPECT_EQ(Json("out.json")["requests"], 20);
 
-  EXPECT_THAT(Refusal({"bench", images_, "--gaps", File("words", "one\n")}, 1),
+  EXPECT_THAT(Refusal({"bench", images_, "--request-intervals", File("words", "one\n")}, 1),
               HasSubstr("line 1: 'one'"));
-  EXPECT_THAT(Refusal({"bench", images_, "--lengths", gaps}, 1), HasSubstr("{\"17\": 41"));
-  EXPECT_THAT(Refusal({"bench", doubling_, "--lengths", lengths}, 1),
+  EXPECT_THAT(Refusal({"bench", images_, "--length-histogram", gaps}, 1), HasSubstr("{\"17\": 41"));
+  EXPECT_THAT(Refusal({"bench", doubling_, "--length-histogram", lengths}, 1),
               HasSubstr("varies in length"));
 }
 
@@ -533,8 +545,8 @@ TEST_F(CommandTest, SimulateComparesPoliciesOnTheSameArrivals) {
 TEST_F(CommandTest, SimulateKeepsSoManyRequestsUnderWay) {
   const std::string costs = File("costs.csv", "step,1,100\nstep,64,100\n");
   const std::string report = (folder_ / "simulated.json").string();
-  const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--clients", "4",
-                            "--requests", "400", "--json", report});
+  const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--concurrency",
+                            "4", "--requests", "400", "--json", report});
   ASSERT_EQ(done.code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("4 clients"));
   const json row = Json("simulated.json")["rows"][0];
@@ -548,7 +560,7 @@ TEST_F(CommandTest, SimulateRunsSeveralStepsInATaskWhereThatSavesTime) {
   const std::string report = (folder_ / "simulated.json").string();
   for (const auto& [slice, ms, steps] : {std::tuple("200", 0.6, 5.0), std::tuple("0", 1.0, 1.0)}) {
     const Outcome done = Run({"simulate", "--costs", costs, "--fixed-length", "10", "--rate", "1",
-                              "--requests", "100", "--slice-us", slice, "--json", report});
+                              "--requests", "100", "--time-slice-us", slice, "--json", report});
     ASSERT_EQ(done.code, 0) << done.output;
     const json row = Json("simulated.json")["rows"][0];
     EXPECT_NEAR(row["latency_ms"][50].get<double>(), ms, 0.01);
@@ -563,7 +575,7 @@ TEST_F(CommandTest, SimulateHasRequestsThatGenerate) {
   const std::string report = (folder_ / "simulated.json").string();
   const Outcome done =
       Run({"simulate", "--application", "generation", "--costs", costs, "--prompt-lengths", "200",
-           "--output-lengths", "10-30", "--clients", "8", "--max-batch-size", "8", "--requests",
+           "--output-lengths", "10-30", "--concurrency", "8", "--max-batch-size", "8", "--requests",
            "400", "--policy", "static,leave_only,whole_prompts,continuous", "--json", report});
   ASSERT_EQ(done.code, 0) << done.output;
   EXPECT_THAT(done.output, AllOf(HasSubstr("tok/s"), HasSubstr("between p50 ms")));
@@ -576,12 +588,12 @@ TEST_F(CommandTest, SimulateHasRequestsThatGenerate) {
   EXPECT_GE(between(2), 3.0);
   const Outcome unnamed =
       Run({"simulate", "--application", "generation", "--costs", costs, "--prompt-lengths", "20",
-           "--output-lengths", "10", "--clients", "8", "--requests", "40"});
+           "--output-lengths", "10", "--concurrency", "8", "--requests", "40"});
   EXPECT_EQ(unnamed.code, 0) << unnamed.output;
   EXPECT_THAT(unnamed.output, HasSubstr("continuous"));
   EXPECT_THAT(
       Refusal({"simulate", "--application", "generation", "--costs", costs, "--prompt-lengths",
-               "20", "--output-lengths", "10", "--clients", "8", "--policy", "cellular"},
+               "20", "--output-lengths", "10", "--concurrency", "8", "--policy", "cellular"},
               2),
       HasSubstr("continuous, whole_prompts, leave_only and static do"));
   EXPECT_THAT(Refusal({"simulate", "--application", "generation", "--costs", costs, "--rate", "1",
@@ -599,10 +611,10 @@ TEST_F(CommandTest, SimulateHasRequestsThatGenerate) {
 TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {
   const auto throughputs = [&](const std::string& costs, const std::string& lengths) {
     const std::string report = (folder_ / "simulated.json").string();
-    const Outcome done =
-        Run({"simulate", "--application", "encoder", "--costs", File("costs.csv", costs),
-             "--uniform", lengths, "--rate", "1000", "--requests", "4000", "--max-batch-size", "20",
-             "--policy", "none,naive,length_dp,tokens", "--json", report});
+    const Outcome done = Run({"simulate", "--application", "encoder", "--costs",
+                              File("costs.csv", costs), "--uniform-lengths", lengths, "--rate",
+                              "1000", "--requests", "4000", "--max-batch-size", "20", "--policy",
+                              "none,naive,length_dp,tokens", "--json", report});
     EXPECT_EQ(done.code, 0) << done.output;
     std::vector<double> figures;
     const json rows = Json("simulated.json")["rows"];
@@ -648,14 +660,15 @@ TEST_F(CommandTest, SimulateShowsWhatStagesGain) {
 TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
   const std::string costs = File("costs.csv", "step,1,100\n");
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--fixed-length", "2"}, 2),
-              HasSubstr("--clients"));
-  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1"}, 2), HasSubstr("--lengths"));
+              HasSubstr("--concurrency"));
+  EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1"}, 2),
+              HasSubstr("--length-histogram"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--complete-tree", "2",
                        "--application", "tree"},
                       1),
               HasSubstr("cell 'leaf'"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
-                       "--cell-max", "stop=3"},
+                       "--cell-max-batch-size", "stop=3"},
                       2),
               HasSubstr("there is no cell 'stop'; did you mean 'step'? (there are: 'step')"));
   Refusal({"simulate", "--rate", "1"}, 2);
@@ -668,7 +681,7 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
                       2),
               HasSubstr("policy 'staged' runs stages, those of --application stages"));
   EXPECT_THAT(Refusal({"simulate", "--application", "encoder", "--costs", costs, "--rate", "1",
-                       "--uniform", "1-9", "--policy", "cellular"},
+                       "--uniform-lengths", "1-9", "--policy", "cellular"},
                       2),
               HasSubstr("policy 'cellular' batches cells"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
@@ -679,16 +692,16 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
 
 TEST_F(CommandTest, InspectTimesOperatorsOnce) {
   const std::string svg = (folder_ / "operators.svg").string();
-  EXPECT_THAT(Run({"inspect", images_}).output, Not(HasSubstr("what differs")));
+  EXPECT_THAT(Run({"inspect", images_}).output, Not(HasSubstr("what batching can gain")));
   const Outcome timed = Run({"inspect", images_, "--operators", "--svg", svg});
   ASSERT_EQ(timed.code, 0) << timed.output;
   EXPECT_THAT(timed.output, AllOf(HasSubstr("preferred batch"), ContainsRegex("b=1 .*b=64"),
-                                  HasSubstr("inputs: diverse: 'image' varies in dimension 2"),
+                                  HasSubstr("inputs: sizes differ: 'image' varies in dimension 2"),
                                   HasSubstr("operators: "), HasSubstr("the policy in force is ")));
   std::ifstream drawn(svg);
   EXPECT_THAT(std::string(std::istreambuf_iterator<char>(drawn), {}),
               AllOf(HasSubstr("images"), HasSubstr("batch 64<"), HasSubstr("</svg>")));
-  EXPECT_THAT(Run({"inspect", images_}).output, HasSubstr("what differs, by the costs"));
+  EXPECT_THAT(Run({"inspect", images_}).output, HasSubstr("what batching can gain, by the costs"));
   EXPECT_THAT(Refusal({"inspect", images_, "--operators", "--dot", svg}, 2), HasSubstr("--dot"));
 }
 
@@ -710,8 +723,8 @@ TEST_F(CommandTest, InspectShowsTheCells) {
   EXPECT_THAT(read(svg), AllOf(HasSubstr("<svg"), HasSubstr("backwards"), HasSubstr("</svg>")));
 
   EXPECT_THAT(Run({"inspect", doubling_}).output,
-              AllOf(HasSubstr("cells: refused: the model has no"), HasSubstr("packed: refused: "),
-                    HasSubstr("whole: accepted: ")));
+              AllOf(HasSubstr("cells: not used: the model has no"), HasSubstr("packed: not used: "),
+                    HasSubstr("whole: used: ")));
   const Outcome whole = Run({"inspect", doubling_, "--passes", "--svg", svg});
   EXPECT_EQ(whole.code, 0) << whole.output;
   EXPECT_THAT(whole.output, AllOf(HasSubstr("no recurrence"), HasSubstr("diagnosis:")));

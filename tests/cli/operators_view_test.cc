@@ -63,14 +63,13 @@ TEST_F(OperatorsViewTest, TheTableHasAKindAndAStageARow) {
 
 TEST_F(OperatorsViewTest, DiversityIsOfInputsAndOfThePreferredBatchesOfMostOfTheTime) {
   EXPECT_THAT(Lines({Dim(), Dim(4)}, {Proportional(10), Flat(80), Proportional(10)}),
-              ElementsAre("inputs: alike: all rows are of one size",
-                          "operators: diverse: of the time of one row, preferred batches are "
-                          "20% of 1 (most of it Relu), 80% of 8 (most of it Abs)",
-                          HasSubstr("load: diverse")));
+              ElementsAre("inputs: all rows have the same size",
+                          "operators: preferred batch sizes differ, by share of the time: 20% in "
+                          "batches of 1 (mostly Relu), 80% in batches of 8 (mostly Abs)"));
   // What hardly takes time does not count.
   EXPECT_THAT(Lines({Dim(), Dim()}, {Proportional(10), Flat(1), Proportional(89)}),
-              ElementsAre("inputs: diverse: 'x' varies in dimension 1",
-                          HasSubstr("operators: alike: "), HasSubstr("load")));
+              ElementsAre("inputs: sizes differ: 'x' varies in dimension 1",
+                          HasSubstr("operators: preferred batch sizes are similar")));
 }
 
 TEST_F(OperatorsViewTest, TheDrawingHasALineABatchAndNamesStages) {

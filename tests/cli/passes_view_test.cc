@@ -79,7 +79,7 @@ class InspectPassesTest : public CommandFixture {
 TEST_F(InspectPassesTest, AnEncoderThatRunsPacked) {
   const std::string told = Inspect(Encoder("minilm_hf5_dynamo_sdpa_18"));
   EXPECT_THAT(told,
-              AllOf(HasSubstr("packed: accepted: tokens of requests are packed"),
+              AllOf(HasSubstr("packed: used: the tokens of all requests form one batch"),
                     HasSubstr("token by token: 'input_ids', 'attention_mask'"),
                     HasSubstr("2 RaggedAttention, "),
                     HasSubstr("masks of 2 attentions: spread over queries and keys, proved to hide "
@@ -92,7 +92,7 @@ TEST_F(InspectPassesTest, AnEncoderThatRunsPacked) {
                           ContainsRegex("residual . LayerNorm +4 ")));
   // What ran before the tokens were packed is counted too.
   EXPECT_THAT(told, AllOf(ContainsRegex("fuse_attention +2 "), ContainsRegex("recognise_gelu +2 "),
-                          Not(HasSubstr("left as it was"))));
+                          Not(HasSubstr("not changed, by pass"))));
   EXPECT_THAT(told, HasSubstr("steps"));  // the memory of the packed model
   EXPECT_THAT(Inspect(Encoder("roberta_hf4_torchscript_eager_11")),
               AllOf(HasSubstr("masks of 2 attentions: followed token by token"),
@@ -108,7 +108,7 @@ TEST_F(InspectPassesTest, WithoutItsPassWhatWasFusedIsNot) {
 
 TEST_F(InspectPassesTest, ShapesThatNoRequestCanHaveHaveNoPlan) {
   const std::string file = Encoder("minilm_hf5_dynamo_sdpa_18");
-  EXPECT_THAT(Inspect(file, {"--batch", "2", "--length", "5"}),
+  EXPECT_THAT(Inspect(file, {"--batch-size", "2", "--length", "5"}),
               HasSubstr("memory, for input_ids[2,5], attention_mask[2,5], token_type_ids[2,5]:"));
   // What was named and does not fit is an error.
   EXPECT_THAT(Refusal({"inspect", file, "--length", "5", "--shape", "attention_mask=2x9"}, 1),
@@ -150,11 +150,11 @@ TEST_F(InspectPassesTest, WhatIsLeftIsToldWithItsReason) {
   const std::string told = Inspect(File("weights.onnx", WeightsGivenOut()));
   const std::string why = "not one product with values alone reads its weights";
   EXPECT_THAT(told,
-              HasSubstr("packed: refused: node 'scores0' (MatMul): its inputs have the length "
+              HasSubstr("packed: not used: node 'scores0' (MatMul): its inputs have the length "
                         "along different dimensions; not recognised as attention: node 'softmax0' "
                         "(Softmax): " +
                         why + " (and 1 more)\n"));
-  EXPECT_THAT(told, HasSubstr("left as it was, by pass:\n"));
+  EXPECT_THAT(told, HasSubstr("not changed, by pass:\n"));
   EXPECT_THAT(told, HasSubstr("fuse_attention: node 'softmax0' (Softmax) and 1 more: " + why));
   EXPECT_THAT(told, HasSubstr("fuse_embedding_layer_norm: node 'embeddings' (Add): no layer "
                               "normalisation follows this sum of embeddings"));

@@ -43,7 +43,7 @@ testing::ModelBuilder LoopModel(const char* count) {
 
 TEST_F(ProfileCommandTest, FlagsThatHaveNoEffectAreRefused) {
   const std::vector<std::vector<std::string>> others = {
-      {"--batches", "1,2"}, {"--lengths", "8"}, {"--again"}, {"--seconds-per-point", "1"}};
+      {"--batch-sizes", "1,2"}, {"--lengths", "8"}, {"--force"}, {"--seconds-per-point", "1"}};
   for (const std::vector<std::string>& other : others) {
     std::vector<std::string> arguments = Operators(doubling_);
     arguments.insert(arguments.end(), other.begin(), other.end());

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/renamed.h"
 #include "cli/load/target.h"
 #include "cli/process.h"
 #include "engine/test_models.h"
@@ -114,7 +115,7 @@ TEST_F(ServeTest, BenchTimesTokensThatAServerStreams) {
   Serve({File("decoder.onnx", testing::LlamaModel())});
   const std::string url = "http://127.0.0.1:" + std::to_string(http_port_);
   Process bench({"bench", "decoder", "--url", url, "--prompt-lengths", "1-20", "--output-lengths",
-                 "4-6", "--clients", "4", "--seconds", "0.3", "--warmup-seconds", "0.1"});
+                 "4-6", "--concurrency", "4", "--seconds", "0.3", "--warmup-seconds", "0.1"});
   EXPECT_EQ(bench.Wait(), 0) << bench.output();
   EXPECT_THAT(bench.output(), AllOf(HasSubstr("decoder at http://127.0.0.1:"),
                                     HasSubstr("between tokens"), Not(HasSubstr("failed"))));
@@ -134,11 +135,11 @@ TEST_F(ServeTest, ModelsThatGenerateCountTokens) {
   for (const std::string& line : {
            "chairlift_prompt_tokens_total" + labels + " 3\n",
            "chairlift_generation_tokens_total" + labels + " 4\n",
-           "chairlift_generation_requests_live" + labels + " 0\n",
+           "chairlift_generation_requests_running" + labels + " 0\n",
            "chairlift_generation_requests_waiting" + labels + " 0\n",
-           "chairlift_generation_preempted_total" + labels + " 0\n",
+           "chairlift_generation_preemptions_total" + labels + " 0\n",
            "chairlift_kv_cache_blocks_used" + labels + " 0\n",
-           "chairlift_kv_cache_tokens_held" + labels + " 0\n",
+           "chairlift_kv_cache_tokens_used" + labels + " 0\n",
            "chairlift_time_to_first_token_seconds_count" + labels + " 1\n",
            "chairlift_inter_token_latency_seconds_count" + labels + " 3\n",
            std::string("chairlift_inter_token_latency_seconds_bucket{model=\"decoder\","
@@ -148,8 +149,20 @@ TEST_F(ServeTest, ModelsThatGenerateCountTokens) {
   }
   EXPECT_THAT(metrics, Not(HasSubstr("chairlift_kv_cache_blocks{model=\"doubling\"")));
   EXPECT_THAT(Ask(Get("/v2/models/decoder/stats")).body,
-              AllOf(HasSubstr(R"("generated_tokens":4)"), HasSubstr(R"("prompt_tokens":3)")));
+              AllOf(HasSubstr(R"("generation_tokens":4)"), HasSubstr(R"("prompt_tokens":3)")));
   EXPECT_THAT(Ask(Get("/v2/models/doubling/stats")).body, Not(HasSubstr("generation")));
+  // Old names, for one version.
+  for (const Renamed& renamed : RenamedMetrics()) {
+    const std::string from = renamed.from;
+    EXPECT_THAT(metrics,
+                AllOf(HasSubstr("# HELP " + from + " `" + from + "` is now"),
+                      ContainsRegex("\n" + from + "[_a-z]*\\{model="), HasSubstr(renamed.to)));
+  }
+  const std::string body = Ask(Get("/v2/models/decoder/stats")).body;
+  for (const Renamed& renamed : RenamedFields()) {
+    EXPECT_THAT(body, AllOf(HasSubstr("\"" + std::string(renamed.from) + "\":"),
+                            HasSubstr("\"" + std::string(renamed.to) + "\":")));
+  }
 }
 
 TEST_F(ServeTest, BenchMakesUpTheStateOfSequences) {
@@ -308,7 +321,7 @@ TEST_F(ServeTest, NamesCannotForgeALineOfTheLog) {
   File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
   Serve({(folder_ / "models").string(), "--log-level", "debug", "--model-control-mode", "explicit",
          "--load-model", "*"});
-  ASSERT_THAT(server_->output(), HasSubstr("not served"));
+  ASSERT_THAT(server_->output(), HasSubstr("model not loaded"));
   // In JSON, in a path, in a model's name, and where no request can be read.
   const std::string escaped = R"(\n[2026-01-01 00:00:00.000] [info] forged\r\u001b)";
   EXPECT_EQ(
@@ -391,7 +404,7 @@ TEST_F(ServeTest, ModelsThatNobodyAskedForDoNotCountAsUnready) {
 TEST_F(ServeTest, WhoeverListensToOtherMachinesIsWarned) {
   Serve({model_, "--address", "0.0.0.0"});
   EXPECT_THAT(server_->output(),
-              ContainsRegex("\\[warning\\] everybody who reaches 0.0.0.0:[0-9]+"));
+              ContainsRegex("\\[warning\\] everyone who can reach 0.0.0.0:[0-9]+"));
   for (const char* address : {"127.0.0.1", "127.0.0.2", "localhost", "[::1]"}) {
     EXPECT_TRUE(IsLoopback(address)) << address;
   }
@@ -540,7 +553,7 @@ TEST_F(ServeTest, ListensBeforeItLoads) {
   File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
   Serve({(folder_ / "models").string()});
   EXPECT_EQ(PortAfter("listening on 127.0.0.1:"), http_port_);
-  EXPECT_LT(server_->output().find("listening on"), server_->output().find("not served"));
+  EXPECT_LT(server_->output().find("listening on"), server_->output().find("model not loaded"));
   EXPECT_EQ(Ask(Get("/v2/health/ready")).status, 200);
 }
 

@@ -22,7 +22,7 @@ LIMIT_S = 180  # of everything
 
 def start_server(chairlift, models):
     """The process, and its host:port once it answers."""
-    command = [chairlift, "serve", "--model-repository", models, "--no-timing", "--http-port", "0",
+    command = [chairlift, "serve", "--model-repository", models, "--no-autotune", "--http-port", "0",
                "--metrics-port", "-1", "--workers", "2", "--drain-seconds", "0"]
     for model in MODELS:
         command += ["--load-model", model]

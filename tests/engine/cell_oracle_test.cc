@@ -60,7 +60,7 @@ class CellOracle {
     whole_ = LoadAs({.policy = "none"}, 1);
     ModelConfig config{.policy = policy, .max_batch_size = 7};
     // However slow the machine: tasks of many steps.
-    if (policy != "ideal") config.step_slice_us = 1'000'000;
+    if (policy != "ideal") config.time_slice_us = 1'000'000;
     cells_ = LoadAs(config, workers);
     ASSERT_NE(whole_, nullptr);
     ASSERT_NE(cells_, nullptr);
@@ -69,7 +69,7 @@ class CellOracle {
     if (config.policy != "none") config.device = testing::EngineDevice();
     EngineOptions options;
     options.workers = workers;
-    options.time_cells = false;
+    options.autotune = false;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return nullptr;
     const Status loaded = (*engine)->LoadModel("model", file_, config);
@@ -297,8 +297,8 @@ TEST_P(CellOracleTest, SequencesOfAThousandSteps) {
 // The table takes 11 rows of 4 · 8 floats.
 TEST_P(CellOracleTest, AnEmbeddingFoldedIntoItsProjection) {
   Load(testing::TokenClassifier(), GetParam(), 2);
-  ModelConfig config{.policy = GetParam(), .max_embedding_bytes = 1408};
-  if (config.policy != "ideal") config.step_slice_us = 1'000'000;
+  ModelConfig config{.policy = GetParam(), .max_folded_embedding_bytes = 1408};
+  if (config.policy != "ideal") config.time_slice_us = 1'000'000;
   cells_ = LoadAs(config, 2);
   const auto cost = [this] { return cells_->Metadata("model")->diagnosis; };
   EXPECT_THAT(cost(), HasSubstr("folded into the product after it: 1408 bytes in place of 264"));
@@ -308,7 +308,7 @@ TEST_P(CellOracleTest, AnEmbeddingFoldedIntoItsProjection) {
     for (int64_t i = 0; i < tokens.size(); ++i) tokens.data<int64_t>()[i] = Draw(random, 0, 10);
     return {{"x", tokens}};
   });
-  cells_ = LoadAs({.policy = GetParam(), .max_embedding_bytes = 1407}, 2);
+  cells_ = LoadAs({.policy = GetParam(), .max_folded_embedding_bytes = 1407}, 2);
   EXPECT_THAT(cost(), HasSubstr("stays: "));
 }
 

@@ -92,7 +92,7 @@ TEST_F(DeviceSettingsTest, AnOperatorWithoutAKernelRefusesTheModelByName) {
 TEST_F(DeviceSettingsTest, MemoryThatRunsOutThereFailsTheTasksThatNeedIt) {
   TestDevice& device = WholeDevice();
   const std::string cells = WriteFile(folder_ / "cells.onnx", testing::TokenClassifier().Bytes());
-  auto engine = Engine::Create({.workers = 2, .time_cells = false});
+  auto engine = Engine::Create({.workers = 2, .autotune = false});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE((*engine)->LoadModel("model", cells, {.device = "settings_test"}).ok());
   const auto answers = [&](int requests) {

@@ -46,7 +46,7 @@ std::unique_ptr<Files> Written(const std::string& bytes, const std::string& conf
 
 StatusOr<std::unique_ptr<Engine>> Load(const Files& files, const ModelConfig& config = {},
                                        int workers = 2) {
-  auto engine = Engine::Create({.workers = workers, .time_cells = false});
+  auto engine = Engine::Create({.workers = workers, .autotune = false});
   if (!engine.ok()) return engine;
   const Status loaded = (*engine)->LoadModel("decoder", files.model, config);
   if (!loaded.ok()) return loaded;
@@ -176,7 +176,7 @@ class EncoderAlone {
  public:
   EncoderAlone(const std::filesystem::path& folder, int64_t start, int64_t end, int64_t forced_end)
       : start_(start), end_(end), forced_end_(forced_end) {
-    auto engine = Engine::Create({.workers = 1, .time_cells = false});
+    auto engine = Engine::Create({.workers = 1, .autotune = false});
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     for (const char* name : {"encoder_model", "decoder_model"}) {
@@ -272,7 +272,7 @@ void Compare(Engine& engine, Reference& alone, const std::vector<Question>& ques
              std::mt19937& random) {
   const std::vector<ProgramChoice> programs = engine.Metadata("decoder")->programs;
   ASSERT_EQ(programs.size(), 1u) << programs[0].refused;
-  ASSERT_EQ(programs[0].kind, "generating");
+  ASSERT_EQ(programs[0].kind, "decoder");
   const auto count = static_cast<int>(questions.size());
   std::vector<StatusOr<InferResponse>> responses(questions.size(), absl::UnknownError("none"));
   std::vector<RequestId> ids;
@@ -322,7 +322,7 @@ std::filesystem::path EncoderDecoders() {
 StatusOr<std::unique_ptr<Engine>> LoadEncoderDecoder(const std::filesystem::path& folder,
                                                      const ModelConfig& config = {},
                                                      const char* file = "decoder_model.onnx") {
-  auto engine = Engine::Create({.workers = 2, .time_cells = false});
+  auto engine = Engine::Create({.workers = 2, .autotune = false});
   if (!engine.ok()) return engine;
   const Status loaded = (*engine)->LoadModel("decoder", folder / file, config);
   if (!loaded.ok()) return loaded;
@@ -400,19 +400,20 @@ TEST(GeneratingOracleTest, AStepWhoseNamesAreTheUsersOwn) {
     return "my_" + std::regex_replace(name, std::regex("\\."), "/");
   }));
   Alone alone(*as_exported);
-  auto engine = Load(*own, {.names = {{"my_input_ids", "input_ids"},
-                                      {"my_attention_mask", "attention_mask"},
-                                      {"my_logits", "logits"},
-                                      {"my_past_key_values/{i}/key", "past_key_values.{i}.key"},
-                                      {"my_past_key_values/{i}/value", "past_key_values.{i}.value"},
-                                      {"my_present/{i}/key", "present.{i}.key"},
-                                      {"my_present/{i}/value", "present.{i}.value"}}});
+  auto engine =
+      Load(*own, {.tensor_names = {{"my_input_ids", "input_ids"},
+                                   {"my_attention_mask", "attention_mask"},
+                                   {"my_logits", "logits"},
+                                   {"my_past_key_values/{i}/key", "past_key_values.{i}.key"},
+                                   {"my_past_key_values/{i}/value", "past_key_values.{i}.value"},
+                                   {"my_present/{i}/key", "present.{i}.key"},
+                                   {"my_present/{i}/value", "present.{i}.value"}}});
   ASSERT_TRUE(engine.ok()) << engine.status();
   std::mt19937 random(71);
   std::vector<Question> questions;
   for (int i = 0; i < 12; ++i) questions.push_back(RandomQuestion(random, 40));
   Compare(**engine, alone, questions, random);
-  const auto misspelt = Load(*own, {.names = {{"my_input_idz", "input_ids"}}});
+  const auto misspelt = Load(*own, {.tensor_names = {{"my_input_idz", "input_ids"}}});
   EXPECT_THAT(std::string(misspelt.status().message()),
               HasSubstr("no input or output 'my_input_idz'; did you mean 'my_input_ids'?"));
 }
@@ -439,8 +440,8 @@ TEST(GeneratingOracleTest, EncoderDecodersAsPyTorchsExporterWritesThem) {
     CheckEncoderDecoder(entry.path(), {}, 30, 40, 7);
     // Two layers of four heads of four columns, keys and values: 256 bytes a token, 4096 a block.
     CheckEncoderDecoder(entry.path(),
-                        {.max_batch_tokens = 5, .max_length = 30, .cache_bytes = 6 * 4096}, 30, 40,
-                        8);
+                        {.max_batch_tokens = 5, .max_length = 30, .kv_cache_bytes = 6 * 4096}, 30,
+                        40, 8);
     ++count;
   }
   EXPECT_GE(count, 7);
@@ -467,7 +468,7 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
                          "begin_suppress_tokens": [5], "bad_words_ids": [[4], [1, 2]],
                          "no_repeat_ngram_size": 1, "num_beams": 4, "early_stopping": "never",
                          "max_length": 6})");
-  auto engine = Engine::Create({.workers = 1, .time_cells = false});
+  auto engine = Engine::Create({.workers = 1, .autotune = false});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE((*engine)->AddRepository((folder / "models").string()).ok());
   const Status loaded = (*engine)->LoadFromRepository("mt");
@@ -524,7 +525,7 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
 
 TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {
   const auto folder = EncoderDecoders() / "marian_hf5_torchscript_eager_14";
-  auto engine = LoadEncoderDecoder(folder, {.cache_bytes = 4 * 4096});
+  auto engine = LoadEncoderDecoder(folder, {.kv_cache_bytes = 4 * 4096});
   ASSERT_TRUE(engine.ok()) << engine.status();
   const auto refused = [&](const Question& question) {
     const auto response = (*engine)->Infer(question.Request());
@@ -548,7 +549,7 @@ TEST(GeneratingOracleTest, WhatAnEncoderDecoderIsNotGivenIsRefusedByName) {
 // A real export (tests/models/export_speech.py): features in place of tokens, and no mask of them.
 TEST(GeneratingOracleTest, WhisperAnswersFeatures) {
   const auto folder = EncoderDecoders() / ".." / "speech" / "whisper_hf5_torchscript_sdpa_17";
-  auto alone = Engine::Create({.workers = 1, .time_cells = false});
+  auto alone = Engine::Create({.workers = 1, .autotune = false});
   ASSERT_TRUE(alone.ok()) << alone.status();
   for (const char* name : {"encoder_model", "decoder_model"}) {
     const Status loaded =
@@ -626,7 +627,7 @@ TEST(GeneratingOracleTest, ADecoderWithoutItsEncoderIsServedAsItIs) {
 TEST(GeneratingOracleTest, PromptsInSmallPiecesAndRoomForFewAtATime) {
   // Two layers of two heads of 8 columns, keys and values: 256 bytes a token, 4096 a block.
   Check(*Written(testing::LlamaModel()),
-        {.max_batch_tokens = 5, .max_length = 100, .cache_bytes = 8 * 4096}, 40, 70, 5);
+        {.max_batch_tokens = 5, .max_length = 100, .kv_cache_bytes = 8 * 4096}, 40, 70, 5);
 }
 
 TEST(GeneratingOracleTest, WhoIsSetBackIsAnsweredAsAlone) {
@@ -635,8 +636,8 @@ TEST(GeneratingOracleTest, WhoIsSetBackIsAnsweredAsAlone) {
   for (const bool share : {true, false}) {
     auto engine = Load(*files, {.max_batch_tokens = 32,
                                 .max_length = 100,
-                                .cache_bytes = 12 * 4096,
-                                .share_prefixes = share});
+                                .kv_cache_bytes = 12 * 4096,
+                                .prefix_caching = share});
     ASSERT_TRUE(engine.ok()) << engine.status();
     std::mt19937 random(17);
     std::vector<Question> questions;
@@ -670,7 +671,7 @@ TEST(GeneratingOracleTest, WhoIsSetBackIsAnsweredAsAlone) {
     }
     const auto statistics = (*engine)->Statistics("decoder");
     ASSERT_TRUE(statistics.ok()) << statistics.status();
-    EXPECT_GT(statistics->at(0).generation->preempted, 5u);
+    EXPECT_GT(statistics->at(0).generation->preemptions, 5u);
     EXPECT_EQ(statistics->at(0).generation->blocks_used, 0);
   }
 }
@@ -683,8 +684,8 @@ TEST(GeneratingOracleTest, PromptsThatBeginAlikeAreAnsweredAsAlone) {
     for (const bool share : {true, false}) {
       auto engine = Load(*files, {.max_batch_tokens = 24,
                                   .max_length = 100,
-                                  .cache_bytes = blocks * 4096,
-                                  .share_prefixes = share});
+                                  .kv_cache_bytes = blocks * 4096,
+                                  .prefix_caching = share});
       ASSERT_TRUE(engine.ok()) << engine.status();
       std::mt19937 random(11);
       std::vector<Question> questions;
@@ -770,7 +771,7 @@ TEST(GeneratingOracleTest, PartsHaveLogprobsAndOfBeamsThereAreNone) {
 
 TEST(GeneratingOracleTest, WhoRidesWithOthersIsNotSentAwayForTheirTime) {
   const auto files = Written(testing::LlamaModel());
-  auto engine = Engine::Create({.workers = 1, .max_queue_wait_us = 1, .time_cells = false});
+  auto engine = Engine::Create({.workers = 1, .max_queue_wait_us = 1, .autotune = false});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE((*engine)->LoadModel("decoder", files->model, {}).ok());
   const Question question{.prompt = {1, 2, 3}, .max_tokens = 30, .ignore_ends = true};
@@ -837,7 +838,7 @@ TEST(GeneratingOracleTest, WhatIsLeftOutFollowsFromTheFilesBesideTheModel) {
   const auto metadata = (*engine)->Metadata("decoder");
   ASSERT_TRUE(metadata.ok());
   EXPECT_EQ(metadata->programs.size(), 1u);
-  EXPECT_EQ(metadata->programs[0].kind, "generating");
+  EXPECT_EQ(metadata->programs[0].kind, "decoder");
   EXPECT_THAT(metadata->diagnosis, HasSubstr("an answer ends at token 7 or 11"));
 }
 
@@ -889,9 +890,9 @@ TEST(GeneratingOracleTest, SequencesAreAsLongAsTheModelWasMadeFor) {
 
 TEST(GeneratingOracleTest, ACacheThatIsLargerThanMemoryIsRefusedByItsSetting) {
   const auto files = Written(testing::LlamaModel());
-  const auto engine = Load(*files, {.cache_bytes = int64_t{1} << 60});
+  const auto engine = Load(*files, {.kv_cache_bytes = int64_t{1} << 60});
   EXPECT_THAT(std::string(engine.status().message()),
-              ::testing::AllOf(HasSubstr("cache_bytes"), HasSubstr("this process may use")));
+              ::testing::AllOf(HasSubstr("kv_cache_bytes"), HasSubstr("this process may use")));
 }
 
 TEST(GeneratingOracleTest, WhatOnnxruntimeGenaiWritesBesideTheModelIsRead) {
@@ -916,7 +917,7 @@ TEST(GeneratingOracleTest, WhatOnnxruntimeGenaiWritesBesideTheModelIsRead) {
 
 TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   const auto files = Written(testing::Gpt2Model());
-  auto engine = Load(*files, {.cache_bytes = 3 * 16 * 512});
+  auto engine = Load(*files, {.kv_cache_bytes = 3 * 16 * 512});
   ASSERT_TRUE(engine.ok()) << engine.status();
   const auto refused = [&](const Question& question) {
     const auto response = (*engine)->Infer(question.Request());
@@ -1000,7 +1001,7 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
 
 TEST(GeneratingOracleTest, AnswersThatWouldTakeTooMuchMemoryAreRefused) {
   auto engine = Load(*Written(testing::LlamaModel()),
-                     {.max_length = 131072, .cache_bytes = int64_t{80} << 20});
+                     {.max_length = 131072, .kv_cache_bytes = int64_t{80} << 20});
   ASSERT_TRUE(engine.ok()) << engine.status();
   InferRequest request = Question{.prompt = {1}, .max_tokens = 131000}.Request();
   request.inputs.push_back(Number("num_beams", 2));
@@ -1033,14 +1034,14 @@ TEST(GeneratingOracleTest, WhatCannotBeProvedRunsAsItIs) {
   const auto metadata = (*engine)->Metadata("decoder");
   ASSERT_TRUE(metadata.ok());
   ASSERT_GT(metadata->programs.size(), 1u);
-  EXPECT_EQ(metadata->programs[0].kind, "generating");
+  EXPECT_EQ(metadata->programs[0].kind, "decoder");
   EXPECT_THAT(metadata->programs[0].refused, HasSubstr("its mask hides by"));
   EXPECT_EQ(metadata->outputs[0].name, "logits");
 }
 
 TEST(GeneratingOracleTest, ADeadlineEndsARequestBetweenTokensAndOthersGoOn) {
   const auto files = Written(testing::LlamaModel());
-  auto engine = Load(*files, {.cache_bytes = int64_t{140} * 4096});
+  auto engine = Load(*files, {.kv_cache_bytes = int64_t{140} * 4096});
   ASSERT_TRUE(engine.ok()) << engine.status();
   Alone alone(*files);
   // It holds nearly all there is room for, until its deadline.

@@ -105,7 +105,7 @@ class AsItIs {
     int64_t forced = -1;
   };
   AsItIs(const std::filesystem::path& folder, const Ends& ends) : ends_(ends) {
-    auto engine = Engine::Create({.workers = 1, .time_cells = false});
+    auto engine = Engine::Create({.workers = 1, .autotune = false});
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     if (encoder()) Load(folder, "encoder_model");
@@ -342,7 +342,7 @@ void ExpectLogprobs(AsItIs& model, const Asked& asked, const InferResponse& resp
 
 // All at once, some of them cancelled.
 void ExpectAnswers(Engine& engine, AsItIs& model, int count, int64_t longest, unsigned seed) {
-  ASSERT_EQ(engine.Metadata("decoder")->programs[0].kind, "generating");
+  ASSERT_EQ(engine.Metadata("decoder")->programs[0].kind, "decoder");
   ASSERT_EQ(engine.Metadata("decoder")->programs[0].refused, "");
   std::mt19937 random(seed);
   std::vector<Asked> asked;
@@ -416,7 +416,7 @@ std::unique_ptr<Decoder> Served(const std::string& bytes, const ModelConfig& con
   const std::string file = testing::WriteFile(served->folder / "model.onnx", bytes);
   testing::WriteFile(served->folder / "generation_config.json",
                      R"({"eos_token_id": [7, 11, 900]})");
-  served->engine = *Engine::Create({.workers = 2, .time_cells = false});
+  served->engine = *Engine::Create({.workers = 2, .autotune = false});
   const Status loaded = served->engine->LoadModel("decoder", file, config);
   EXPECT_TRUE(loaded.ok()) << loaded;
   return served;
@@ -437,7 +437,7 @@ TEST(GeneratingSearchOracleTest, Decoders) {
 TEST(GeneratingSearchOracleTest, SmallTasksAndRoomForFewAtATime) {
   // Two layers of two heads of 8 columns, keys and values: 256 bytes a token, 4096 a block.
   CheckDecoder(testing::LlamaModel(),
-               {.max_batch_tokens = 5, .max_length = 100, .cache_bytes = 10 * 4096}, 60, 70, 3);
+               {.max_batch_tokens = 5, .max_length = 100, .kv_cache_bytes = 10 * 4096}, 60, 70, 3);
 }
 
 TEST(GeneratingSearchOracleTest, EncoderDecoders) {
@@ -448,8 +448,9 @@ TEST(GeneratingSearchOracleTest, EncoderDecoders) {
     AsItIs model(folder / name,
                  {.start = {bart ? 2 : 0}, .tokens = {bart ? 2 : 1}, .forced = bart ? 2 : -1});
     for (const int64_t blocks : {0, 9}) {
-      auto engine = *Engine::Create({.workers = 2, .time_cells = false});
-      const ModelConfig config = {.max_length = blocks > 0 ? 30 : 0, .cache_bytes = blocks * 4096};
+      auto engine = *Engine::Create({.workers = 2, .autotune = false});
+      const ModelConfig config = {.max_length = blocks > 0 ? 30 : 0,
+                                  .kv_cache_bytes = blocks * 4096};
       ASSERT_TRUE(engine->LoadModel("decoder", folder / name / "decoder_model.onnx", config).ok());
       ExpectAnswers(*engine, model, 40, 40, 4);
     }

@@ -159,7 +159,7 @@ void ExpectSame(const StatusOr<InferResponse>& got, const StatusOr<InferResponse
 class OddRequestsTest : public ::testing::TestWithParam<Served> {
  protected:
   std::unique_ptr<Engine> Load(const ModelConfig& config) {
-    auto engine = Engine::Create({.workers = 2, .time_cells = false});
+    auto engine = Engine::Create({.workers = 2, .autotune = false});
     EXPECT_TRUE(engine.ok()) << engine.status();
     const std::string file = testing::WriteFile(folder_ / "model.onnx", GetParam().bytes());
     const Status loaded = (*engine)->LoadModel("model", file, config);
@@ -219,7 +219,7 @@ std::vector<Served> AllServed() {
        [] { return Encoder("minilm_hf5_torchscript_sdpa_14.onnx"); },
        {.policy = "length_dp"},
        "length_dp"},
-      {"padded_on_trust", of(SumOfCounted), {.trusted_mask = "attention_mask"}, "length_dp"},
+      {"padded_on_trust", of(SumOfCounted), {.padding_mask = "attention_mask"}, "length_dp"},
       {"equal_lengths", of(SumOfCounted), {}, "window"},
       {"cells", of(testing::Tagger), {}, "cellular"},
       {"cells_of_lanes", of(testing::MeanOverTime), {}, "cellular"},
@@ -245,7 +245,7 @@ TEST(NoRowsTest, HaveTheShapesOfOthers) {
     TempFolder folder;
     const std::string file = testing::WriteFile(folder / "model.onnx", model.Bytes());
     for (const char* policy : {"", "none"}) {
-      auto engine = Engine::Create({.workers = 1, .time_cells = false});
+      auto engine = Engine::Create({.workers = 1, .autotune = false});
       ASSERT_TRUE((*engine)->LoadModel("model", file, {.policy = policy}).ok());
       const auto answer = (*engine)->Infer({.model = "model", .inputs = {input}});
       ASSERT_TRUE(answer.ok()) << answer.status();

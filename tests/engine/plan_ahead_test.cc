@@ -38,7 +38,7 @@ class PlanAheadTest : public ::testing::Test {
   }
 
   Background background_{8};
-  const LoadOptions load_{.workers = 2, .background = &background_, .time_cells = true};
+  const LoadOptions load_{.workers = 2, .background = &background_, .autotune = true};
   const std::shared_ptr<const int> owner_ = std::make_shared<int>(0);
 };
 
@@ -92,7 +92,7 @@ TEST_F(PlanAheadTest, NothingIsMadeOnceTheOwnerIsGone) {
 TEST_F(PlanAheadTest, NothingIsMadeWhereTheLoadMayTakeNoTime) {
   Made made;
   LoadOptions quick = load_;
-  quick.time_cells = false;
+  quick.autotune = false;
   PlanBatchesAhead({Planner(64, made)}, owner_, quick);
   Wait();
   EXPECT_TRUE(made.empty());

@@ -31,7 +31,7 @@ std::filesystem::path Encoder(const std::string& name) {
 
 StatusOr<std::unique_ptr<Engine>> Load(const std::string& name, ModelConfig config) {
   if (config.policy != "none") config.device = testing::EngineDevice();
-  auto engine = Engine::Create({.workers = 2, .time_cells = false});
+  auto engine = Engine::Create({.workers = 2, .autotune = false});
   if (!engine.ok()) return engine;
   const Status loaded = (*engine)->LoadModel("encoder", Encoder(name).string(), config);
   if (!loaded.ok()) return loaded;
@@ -242,7 +242,7 @@ StatusOr<std::unique_ptr<Engine>> LoadBuilt(const testing::ModelBuilder& model,
                                             const testing::TempFolder& folder,
                                             const ModelConfig& config,
                                             int64_t memory_budget = int64_t{1} << 40) {
-  auto engine = Engine::Create({.workers = 2, .memory_budget = memory_budget, .time_cells = false});
+  auto engine = Engine::Create({.workers = 2, .memory_budget = memory_budget, .autotune = false});
   if (!engine.ok()) return engine;
   const std::string file = testing::WriteFile(folder / "model.onnx", model.Bytes());
   const Status loaded = (*engine)->LoadModel("model", file, config);
@@ -364,7 +364,7 @@ TEST(LongRequestTest, AMaskSpreadOverQueriesIsProvedForEveryLength) {
 class TrustedMaskTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TrustedMaskTest, PaddedBesideOthersAnswersAreThoseOfTheModelAlone) {
-  CheckLong(Attention(true), {.policy = GetParam(), .trusted_mask = "attention_mask"},
+  CheckLong(Attention(true), {.policy = GetParam(), .padding_mask = "attention_mask"},
             {LongRequest(1, 5, 5), LongRequest(1, 300, 290), LongRequest(2, 7, 4),
              LongRequest(2, 204, 200), LongRequest(1, 40, 40), LongRequest(1, 204, 180),
              LongRequest(1, 11, 0), LongRequest(1, 12, 6, 2)});
@@ -400,16 +400,16 @@ TEST(PaddedOracleTest, WhereItIsNotProvedPaddingIsNoDefault) {
   EXPECT_THAT(
       metadata->diagnosis,
       ::testing::AllOf(::testing::HasSubstr("equal lengths"), ::testing::HasSubstr("ReduceL1"),
-                       ::testing::HasSubstr("'trusted_mask: attention_mask'")));
+                       ::testing::HasSubstr("'padding_mask: attention_mask'")));
   const auto refused = LoadBuilt(SumOfCounted(true), folder, {.policy = "length_dp"});
   EXPECT_THAT(refused.status().message(),
               ::testing::AllOf(::testing::HasSubstr("not proved"), ::testing::HasSubstr("ReduceL1"),
-                               ::testing::HasSubstr("trusted_mask")));
+                               ::testing::HasSubstr("padding_mask")));
 }
 
 TEST(PaddedOracleTest, AMaskThatIsTrustedByNameHidesPadding) {
   testing::TempFolder folder;
-  const auto engine = LoadBuilt(SumOfCounted(true), folder, {.trusted_mask = "attention_mask"});
+  const auto engine = LoadBuilt(SumOfCounted(true), folder, {.padding_mask = "attention_mask"});
   ASSERT_TRUE(engine.ok()) << engine.status();
   const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("model");
   EXPECT_EQ(metadata->config.policy, "length_dp");
@@ -446,13 +446,13 @@ TEST(PaddedOracleTest, AMaskThatIsTrustedByNameHidesPadding) {
 TEST(PaddedOracleTest, TrustThatATrialShowsToBeMisplacedIsRefused) {
   testing::TempFolder folder;
   const auto refusal = [&](const std::string& mask) {
-    return Message(LoadBuilt(SumOfCounted(false), folder, {.trusted_mask = mask}).status());
+    return Message(LoadBuilt(SumOfCounted(false), folder, {.padding_mask = mask}).status());
   };
   EXPECT_THAT(refusal("attention_mask"), ::testing::HasSubstr("does not hide padding"));
   EXPECT_THAT(refusal("mask"),
-              ::testing::HasSubstr("trusted_mask is 'mask': the model has no such input"));
+              ::testing::HasSubstr("padding_mask is 'mask': the model has no such input"));
   testing::ModelBuilder rows = testing::MlpModel();
-  EXPECT_THAT(Message(LoadBuilt(rows, folder, {.trusted_mask = "x"}).status()),
+  EXPECT_THAT(Message(LoadBuilt(rows, folder, {.padding_mask = "x"}).status()),
               ::testing::HasSubstr("a mask is [batch, length]"));
 }
 

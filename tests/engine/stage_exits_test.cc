@@ -35,7 +35,7 @@ using testing::WriteFile;
 
 StatusOr<std::unique_ptr<Engine>> LoadExits(const ModelBuilder& model, const TempFolder& folder,
                                             const ModelConfig& config, int workers = 1) {
-  auto engine = Engine::Create({.workers = workers, .time_cells = false, .allow_plugins = true});
+  auto engine = Engine::Create({.workers = workers, .autotune = false, .allow_plugins = true});
   if (!engine.ok()) return engine;
   const std::string file = WriteFile(folder / "m/1/model.onnx", model.Bytes());
   const Status loaded = (*engine)->LoadModel("m", file, config);
@@ -510,7 +510,7 @@ TEST(StagePluginTest, TheExamplesPolicyAndExitServe) {
   std::filesystem::copy_file(CHAIRLIFT_EARLY_PLUGIN, folder / "m/libearly.so");
   std::filesystem::copy_file(CHAIRLIFT_EXAMPLES "/stage_plugin/model.yaml",
                              folder / "m/model.yaml");
-  auto engine = Engine::Create({.workers = 2, .time_cells = false, .allow_plugins = true});
+  auto engine = Engine::Create({.workers = 2, .autotune = false, .allow_plugins = true});
   ASSERT_TRUE(engine.ok());
   ASSERT_TRUE((*engine)->AddRepository(folder.string()).ok());
   const Status loaded = (*engine)->LoadFromRepository("m");
@@ -543,7 +543,7 @@ TEST(StagePluginTest, PluginsThatAreWrongAreRefused) {
   EXPECT_THAT(refusal({"early.so", {{"margin", "-1"}}},
                       {{.output = "early", .instead = {{"scores", "early"}}}}),
               HasSubstr("option 'margin' is '-1'"));
-  auto engine = Engine::Create({.workers = 1, .time_cells = false});
+  auto engine = Engine::Create({.workers = 1, .autotune = false});
   const Status refused = (*engine)->LoadModel("m", (folder / "m/1/model.onnx").string(),
                                               {.stages = 3, .stage_plugin = {"early.so"}});
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--allow-plugins"));

@@ -27,7 +27,7 @@ using testing::WriteFile;
 StatusOr<std::unique_ptr<Engine>> Load(const ModelBuilder& model, const TempFolder& folder,
                                        const ModelConfig& config,
                                        const EngineOptions& options = {.workers = 1,
-                                                                       .time_cells = false}) {
+                                                                       .autotune = false}) {
   auto engine = Engine::Create(options);
   if (!engine.ok()) return engine;
   const std::string file = WriteFile(folder / "model.onnx", model.Bytes());
@@ -94,7 +94,7 @@ void Check(const ModelConfig& config, int workers) {
   const TempFolder folder;
   const std::vector<Asked> asked = AskAlone(folder);
   auto engine =
-      Load(testing::SkipModel(), folder, config, {.workers = workers, .time_cells = workers == 1});
+      Load(testing::SkipModel(), folder, config, {.workers = workers, .autotune = workers == 1});
   ASSERT_TRUE(engine.ok()) << engine.status();
   constexpr int kThreads = 6;
   constexpr int kRequests = 120;
@@ -182,7 +182,7 @@ TEST(StagedProgramTest, MemoryIsBoundedFromTheFirstStageOn) {
   constexpr int64_t kMiB = 1 << 20;
   auto alone = Load(testing::SkipModel(), folder, {.policy = "none"});
   auto staged = Load(testing::SkipModel(), folder, {.policy = "staged", .stages = 2},
-                     {.workers = 1, .memory_budget = 2 * kMiB, .time_cells = false});
+                     {.workers = 1, .memory_budget = 2 * kMiB, .autotune = false});
   ASSERT_TRUE(alone.ok() && staged.ok()) << staged.status();
   const InferRequest fits = AskSkipModel(20, random);
   const auto want = (*alone)->Infer(fits), got = (*staged)->Infer(fits);

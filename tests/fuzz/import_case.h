@@ -17,7 +17,7 @@ namespace chairlift::fuzz {
 inline Status ImportCase(std::span<const std::byte> bytes) {
   auto model = ImportBothWays(bytes);
   if (!model.ok()) return model.status();
-  (void)SliceIntoCells(model->graph, {.max_embedding_bytes = 1 << 20});
+  (void)SliceIntoCells(model->graph, {.max_folded_embedding_bytes = 1 << 20});
   return Executable::Create(std::move(model->graph), {}).status();
 }
 

@@ -26,7 +26,7 @@ namespace chairlift::testing {
 inline std::unique_ptr<Engine> SmallEngine(int workers) {
   EngineOptions options;
   options.workers = workers;
-  options.time_cells = false;
+  options.autotune = false;
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   return *std::move(engine);

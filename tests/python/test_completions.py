@@ -118,7 +118,7 @@ class Server:
         (folder / "silent/1").mkdir(parents=True)
         shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
+            [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
              "--workers", "2", "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
         self.log = ""

@@ -241,16 +241,16 @@ class Model:
 """)
     path = f"{tmp_path / 'my.py'}:Model"
     assert chairlift.load(path)(["abc", "a"]).tolist() == [b"6 1", b"2 1"]
-    model = chairlift.load(path, hooks_apart=["preprocess", "postprocess"], hook_workers=2)
+    model = chairlift.load(path, separate_hooks=["preprocess", "postprocess"], hook_workers=2)
     assert model.inputs[0].name == "text" and model(["abc", "a"]).tolist() == [b"6 3", b"2 3"]
     futures = [model.submit(["x" * i]) for i in range(200)]
     assert [future.result()[0] for future in futures] == [f"{2 * i} 3".encode() for i in range(200)]
-    with pytest.raises(chairlift.InvalidArgument, match="hooks_apart"):
-        chairlift.load(path, hooks_apart=["predict"])
+    with pytest.raises(chairlift.InvalidArgument, match="separate_hooks"):
+        chairlift.load(path, separate_hooks=["predict"])
     (tmp_path / "other.py").write_text((tmp_path / "my.py").read_text().replace(
         "batch: NDArray[np.float32]", "batch: NDArray[np.int64]"))
     with pytest.raises(chairlift.InvalidArgument, match="'batch' is taken as int64 .* and comes .* as float32"):
-        chairlift.load(f"{tmp_path / 'other.py'}:Model", hooks_apart=["preprocess"])
+        chairlift.load(f"{tmp_path / 'other.py'}:Model", separate_hooks=["preprocess"])
 
 
 def test_texts(tmp_path):

@@ -39,7 +39,7 @@ def classifier(seed):
 class Server:
     def __init__(self, folder):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
+            [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
              "--workers", "2", "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
         self.log = ""

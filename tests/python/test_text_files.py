@@ -76,7 +76,7 @@ def scaled(vector):
 class Server:
     def __init__(self, *arguments, program=PROGRAM, environment=None):
         self.process = subprocess.Popen(
-            [program, "serve", *arguments, "--no-timing", "--http-port", "0", "--metrics-port", "0", "--workers", "1"],
+            [program, "serve", *arguments, "--no-autotune", "--http-port", "0", "--metrics-port", "0", "--workers", "1"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env=environment or {**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
         self.log = ""

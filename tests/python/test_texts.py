@@ -82,7 +82,7 @@ class Server(Models):
     def __init__(self, folder):
         super().__init__(folder)
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
+            [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
              "--workers", "2", "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
         self.log = ""

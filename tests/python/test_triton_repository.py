@@ -97,7 +97,7 @@ ensemble_scheduling {
 class Server:
     def __init__(self, folder):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
+            [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
              "--workers", "1", "--model-control-mode", "explicit", "--load-model", "*"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         log = ""

@@ -214,20 +214,22 @@ TEST(SlicedModelTest, AnEmbeddingIsFoldedIntoTheProjectionWhereThereIsRoom) {
     const int directions = direction[0] == 'f' ? 1 : 2;
     // [9, 4·H] of floats a direction.
     const int64_t bytes = directions * 9 * 4 * kHidden * 4;
-    Check(graph, "", {.max_embedding_bytes = bytes});
-    const StatusOr<SlicedModel> folded = SliceIntoCells(graph, {.max_embedding_bytes = bytes});
+    Check(graph, "", {.max_folded_embedding_bytes = bytes});
+    const StatusOr<SlicedModel> folded =
+        SliceIntoCells(graph, {.max_folded_embedding_bytes = bytes});
     ASSERT_TRUE(folded.ok()) << folded.status();
     EXPECT_EQ(multiplies(*folded), 0);
     ASSERT_EQ(folded->notes.size(), 1u);
     EXPECT_THAT(folded->notes[0], HasSubstr(std::to_string(bytes) + " bytes in place of " +
                                             std::to_string(9 * kFeatures * 4)));
-    const StatusOr<SlicedModel> stays = SliceIntoCells(graph, {.max_embedding_bytes = bytes - 1});
+    const StatusOr<SlicedModel> stays =
+        SliceIntoCells(graph, {.max_folded_embedding_bytes = bytes - 1});
     ASSERT_TRUE(stays.ok()) << stays.status();
     EXPECT_EQ(multiplies(*stays), directions);
     EXPECT_THAT(stays->notes.at(0), HasSubstr("stays"));
   }
   const StatusOr<SlicedModel> twice =
-      SliceIntoCells(Embedded("forward", true), {.max_embedding_bytes = 1 << 20});
+      SliceIntoCells(Embedded("forward", true), {.max_folded_embedding_bytes = 1 << 20});
   ASSERT_TRUE(twice.ok()) << twice.status();
   EXPECT_EQ(multiplies(*twice), 1);
 }

@@ -455,12 +455,15 @@ TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {
        {"chairlift_requests_total{model=\"identity\",version=\"1\",outcome=\"success\"} 1\n",
         "chairlift_request_failures_total{model=\"identity\",version=\"1\",reason=\"timeout\"} 7\n",
         "chairlift_batches_total{model=\"identity\",version=\"1\",rows=\"2\"} 3\n",
-        "chairlift_queue_seconds_count{model=\"identity\",version=\"1\"} 1\n",
-        "chairlift_compute_seconds_bucket{model=\"identity\",version=\"1\",le=\"+Inf\"} 1\n",
+        "chairlift_queue_duration_seconds_count{model=\"identity\",version=\"1\"} 1\n",
+        "chairlift_compute_duration_seconds_bucket{model=\"identity\",version=\"1\",le=\"+Inf\"} "
+        "1\n",
         "chairlift_batch_rows_sum{model=\"identity\",version=\"1\"} 1\n",
         "chairlift_padded_rows_total{model=\"identity\",version=\"1\"} 0\n",
-        "chairlift_response_cache_total{model=\"identity\",version=\"1\",outcome=\"hit\"} 4\n",
-        "chairlift_response_cache_total{model=\"identity\",version=\"1\",outcome=\"miss\"} 5\n",
+        "chairlift_response_cache_lookups_total{model=\"identity\",version=\"1\",outcome=\"hit\"} "
+        "4\n",
+        "chairlift_response_cache_lookups_total{model=\"identity\",version=\"1\",outcome=\"miss\"} "
+        "5\n",
         "chairlift_http_responses_total{code=\"200\"} 1\n",
         "chairlift_http_responses_total{code=\"404\"} 1\n", "chairlift_http_connections 1\n",
         "chairlift_http_requests_in_flight 0\n"}) {

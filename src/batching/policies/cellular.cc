@@ -239,7 +239,7 @@ CellularScheduler::Fill CellularScheduler::FillOf(CellType index, WorkerId worke
 }
 
 Duration CellularScheduler::SliceOf(int64_t waiting, int64_t rows) const {
-  return options_.slice * (waiting >= rows ? kSlicesWhereABatchWaits : 1);
+  return options_.time_slice * (waiting >= rows ? kSlicesWhereABatchWaits : 1);
 }
 
 bool CellularScheduler::IsCalm() const {

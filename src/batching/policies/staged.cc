@@ -11,9 +11,9 @@ StatusOr<std::unique_ptr<Scheduler>> MakeStagedScheduler(const PolicyOptions& op
     return InvalidArgument("buffer_pairs is {}; it must be at least 1 (2 to run as a pipeline)",
                            staged.buffer_pairs);
   }
-  if (staged.longest_wait < Duration(0)) {
-    return InvalidArgument("longest_wait_us is {}; it must be at least 0",
-                           staged.longest_wait.count() / 1000);
+  if (staged.join_window < Duration(0)) {
+    return InvalidArgument("join_window_us is {}; it must be at least 0",
+                           staged.join_window.count() / 1000);
   }
   if (staged.split && options.costs == nullptr) {
     return InvalidArgument("batches are to be split by what stages cost, but there are no costs");

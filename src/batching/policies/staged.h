@@ -44,7 +44,7 @@ struct StagedOptions {
   // unless that batch is older than this (the paper's T_comp_wait). 0: if costs are known, new
   // requests join unless following is better by the same sum. They never join if, by the costs, an
   // earlier query would then miss its objective, or a deadline that it meets without them.
-  Duration longest_wait{0};
+  Duration join_window{0};
   // 1: batches run one after the other; 2 and more: as a pipeline with one batch per worker at a
   // stage.
   int buffer_pairs = 2;

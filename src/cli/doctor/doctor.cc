@@ -83,15 +83,14 @@ Status Examine(const DoctorFlags& flags) {
 
 Command AddDoctor(CLI::App& parser) {
   auto flags = std::make_shared<DoctorFlags>();
-  parser.footer(
-      "Examples:\n"
-      "  chairlift doctor                  the machine, the ports, the cache folder\n"
-      "  chairlift doctor model.onnx       also how the model is served, why not better, its "
-      "speed\n"
-      "  chairlift doctor --json\n"
-      "Exit code: 1 if there is a problem; hints do not count.");
-  TakesModel(parser.add_option("MODEL", flags->model, "ONNX file, or a model's folder"));
-  parser.add_flag("--json", flags->json, "Print JSON");
+  parser.footer(R"(Examples:
+  chairlift doctor                  the machine, the ports, the cache folder
+  chairlift doctor model.onnx       also how the model is served, what would speed it up, its speed
+  chairlift doctor --json
+
+Exit code: 1 if there is a problem; hints do not count.)");
+  TakesModel(parser.add_option("MODEL", flags->model, "ONNX file or folder of a model"));
+  parser.add_flag("--json", flags->json, "Print the findings as JSON");
   AddAllowPlugins(parser, &flags->allow_plugins);
   return [flags] { return Examine(*flags); };
 }

@@ -31,15 +31,15 @@ Finding Cores() {
   const std::vector<int> allowed = AllowedCores();
   const long machine = sysconf(_SC_NPROCESSORS_ONLN);
   const std::optional<double> quota = CgroupCoreQuota();
-  std::string said = fmt::format("{} of the machine's {}", allowed.size(), machine);
-  if (quota) said += fmt::format(", with a control group's quota of {:.3g}", *quota);
+  std::string said = fmt::format("{} of {} cores of the machine", allowed.size(), machine);
+  if (quota) said += fmt::format(", limited to {:.3g} by the control group", *quota);
   const auto placement = PlaceWorkers(0, {}, allowed, quota);
   if (!placement.ok()) return {Level::kProblem, "cores", Message(placement.status())};
   said += fmt::format("; workers: {}, {}", placement->workers,
                       placement->pinned.empty() ? "not pinned" : "each pinned to a core");
   if (quota && *quota < 1) {
     return {Level::kHint, "cores", said,
-            "with less than one core, requests stop whenever the quota is used up: raise it to 1"};
+            "requests stop whenever the quota is used up: raise it to at least 1 core"};
   }
   return {Level::kOk, "cores", said};
 }
@@ -57,11 +57,11 @@ std::string Narrow() {
 
 Finding InstructionSets() {
   const CpuIsa isa = ActiveCpuIsa();
-  const std::string said = fmt::format("kernels for {}; for narrow types the machine has: {}",
-                                       CpuIsaName(isa), Narrow());
+  const std::string said =
+      fmt::format("kernels for {}; extensions for narrow types: {}", CpuIsaName(isa), Narrow());
   if (isa == CpuIsa::kBaseline) {
     return {Level::kHint, "instructions", said,
-            "AVX2 makes most models several times as fast; in a virtual machine, pass the host's "
+            "most models run several times faster with AVX2: in a virtual machine, pass the host's "
             "CPU through"};
   }
   return {Level::kOk, "instructions", said};
@@ -80,21 +80,21 @@ Finding HugePages() {
   const std::string modes = ReadText("/sys/kernel/mm/transparent_hugepage/enabled");
   const size_t open = modes.find('['), close = modes.find(']');
   if (open == std::string::npos || close == std::string::npos) {
-    return {Level::kOk, "huge pages", "not known here"};
+    return {Level::kOk, "huge pages", "not known"};
   }
   const std::string mode = modes.substr(open + 1, close - open - 1);
   if (mode != "never") return {Level::kOk, "huge pages", "transparent huge pages: " + mode};
   return {Level::kHint, "huge pages", "transparent huge pages are off",
-          "large weights are read faster with: echo madvise > "
+          "for faster reads of large weights: echo madvise > "
           "/sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
 Finding Governor() {
   const std::string governor = ReadText("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  if (governor.empty()) return {Level::kOk, "clock", "the machine does not say how it is set"};
+  if (governor.empty()) return {Level::kOk, "clock", "the frequency governor is not known"};
   if (governor == "powersave" || governor == "conservative") {
     return {Level::kHint, "clock", "the frequency governor is " + governor,
-            "latencies are steadier with: cpupower frequency-set -g performance"};
+            "for steadier latencies: cpupower frequency-set -g performance"};
   }
   return {Level::kOk, "clock", "the frequency governor is " + governor};
 }
@@ -102,7 +102,7 @@ Finding Governor() {
 Finding Gpu() {
   const auto device = FindDevice("cuda", {});
   if (device.ok()) return {Level::kOk, "GPU", (*device)->Description()};
-  return {Level::kOk, "GPU", "none is used: " + Message(device.status())};
+  return {Level::kOk, "GPU", "not used: " + Message(device.status())};
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ Finding Gpu() {
 std::vector<Finding> OfMachine() {
   return {Cores(),
           {Level::kOk, "memory",
-           HumanBytes(static_cast<double>(UsableMemoryBytes())) + " may be used by this process"},
+           HumanBytes(static_cast<double>(UsableMemoryBytes())) + " available to this process"},
           InstructionSets(),
           Rates(),
           HugePages(),

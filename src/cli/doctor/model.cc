@@ -94,10 +94,11 @@ std::vector<Finding> Served(const ModelMetadata& metadata) {
     }
   }
   const bool alone = !metadata.batches && metadata.cells.empty();
-  findings.push_back({alone ? Level::kHint : Level::kOk, "batching", metadata.diagnosis,
-                      alone ? "export with an open first dimension (torch: dynamic_shapes); "
-                              "docs/reference/exporters.md says how for each tool"
-                            : ""});
+  findings.push_back(
+      {alone ? Level::kHint : Level::kOk, "batching", metadata.diagnosis,
+       alone ? "export the model with an open first dimension (torch: dynamic_shapes); "
+               "docs/reference/exporters.md shows how for each tool"
+             : ""});
   return findings;
 }
 
@@ -135,19 +136,20 @@ std::vector<Finding> OfModel(const ModelPath& path, bool allow_plugins) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const double rate, Rate(**engine, request, clients));
     line.Clear();
     findings.push_back({Level::kOk, "request", inputs});
-    findings.push_back({Level::kOk, "time", HumanSeconds(alone) + ", of a request alone"});
-    findings.push_back(
-        {Level::kOk, "throughput",
-         fmt::format("{} requests a second, with {} under way", HumanNumber(rate), clients)});
+    findings.push_back({Level::kOk, "time", HumanSeconds(alone) + " for one request alone"});
+    findings.push_back({Level::kOk, "throughput",
+                        fmt::format("{} requests per second, with {} running at a time",
+                                    HumanNumber(rate), clients)});
     return absl::OkStatus();
   }();
   if (!measure.ok()) {
-    findings.push_back({Level::kHint, "request", Message(measure),
-                        "`chairlift bench MODEL --shape NAME=SHAPE` measures shapes of your own"});
+    findings.push_back(
+        {Level::kHint, "request", Message(measure),
+         "set the shapes that the model needs: `chairlift bench MODEL --shape NAME=SHAPE`"});
   }
-  findings.push_back({Level::kOk, "memory",
-                      HumanBytes(PeakMemory() - before) +
-                          " more than before, with weights, plans and these requests"});
+  findings.push_back(
+      {Level::kOk, "memory",
+       HumanBytes(PeakMemory() - before) + " for weights, plans and these requests"});
   return findings;
 }
 

@@ -40,7 +40,7 @@ Finding Port(const char* flag, int port) {
   const std::string why = WhyTaken(port);
   const std::string about = fmt::format("port {}", port);
   if (why.empty()) return {Level::kOk, about, "free"};
-  return {Level::kHint, about, why, fmt::format("serve with another: {} {}", flag, port + 10)};
+  return {Level::kHint, about, why, fmt::format("use another port: {} {}", flag, port + 10)};
 }
 
 Finding CacheFolder() {
@@ -54,7 +54,7 @@ Finding CacheFolder() {
   if (access(there.c_str(), W_OK | X_OK) == 0) return {Level::kOk, "cache", folder.string()};
   return {Level::kHint, "cache",
           fmt::format("{} cannot be written: {}", folder.string(), std::strerror(errno)),
-          "set XDG_CACHE_HOME to a folder that can; without, models are timed at every start"};
+          "set XDG_CACHE_HOME to a writable folder; until then models are timed at every start"};
 }
 
 // For models with text inputs and Python models.
@@ -65,7 +65,8 @@ Finding Python() {
   if (!chosen.ok()) return {Level::kHint, "Python", Message(chosen.status())};
   const std::string said = fmt::format("{} ({})", chosen->python, chosen->where);
   if (chosen->lacks.empty()) return {Level::kOk, "Python", said};
-  return {Level::kHint, "Python", said, "for text models: it " + chosen->lacks};
+  return {Level::kHint, "Python", said,
+          "text models need more packages: this Python " + chosen->lacks};
 }
 
 }  // namespace

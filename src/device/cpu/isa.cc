@@ -24,7 +24,7 @@ CpuIsa Detect() {
   for (CpuIsa isa : {CpuIsa::kBaseline, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
     if (CpuIsaName(isa) == wanted) return std::min(isa, best);
   }
-  spdlog::warn("CHAIRLIFT_ISA={} is not one of avx512, avx2, baseline: using {}", wanted,
+  spdlog::warn("CHAIRLIFT_ISA={} is not avx512, avx2 or baseline; using {}", wanted,
                CpuIsaName(best));
   return best;
 }

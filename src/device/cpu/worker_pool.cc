@@ -352,7 +352,7 @@ void WorkerPool::Main(int index) {
   Worker& self = *workers_[index];
   pthread_setname_np(pthread_self(), ("worker-" + std::to_string(index)).c_str());
   if (self.core >= 0 && !PinTo(self.core)) {
-    spdlog::warn("worker {} could not be pinned to core {}: it floats", index, self.core);
+    spdlog::warn("worker {} cannot be pinned to core {}; it runs on any core", index, self.core);
   }
   const FlushDenormals flush;
   SteadyClock::time_point watch_until{};

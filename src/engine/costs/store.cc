@@ -75,7 +75,7 @@ Status KeepCosts(const CostTable::Key& key, const CostSamples& samples) {
 void WarnNotKept(const Status& kept) {
   static std::atomic<bool> warned{false};
   if (kept.ok() || warned.exchange(true)) return;
-  spdlog::warn("measured costs are not kept, and are measured again at each load: {}",
+  spdlog::warn("measured costs cannot be stored, so each load measures them again: {}",
                Message(kept));
 }
 

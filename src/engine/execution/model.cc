@@ -77,7 +77,7 @@ Model::Model(ModelMetadata metadata, std::unique_ptr<Program> program,
 Model::~Model() {
   const Status kept = program_->KeepCosts();
   if (!kept.ok()) {
-    spdlog::warn("what was learnt of the costs of model '{}' is lost: {}", metadata_.name,
+    spdlog::warn("model '{}': the costs learned while it ran cannot be stored: {}", metadata_.name,
                  Message(kept));
   }
 }

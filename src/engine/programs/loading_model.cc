@@ -34,7 +34,7 @@ Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
   if (model.executable.device->is_host()) return absl::OkStatus();
   // A task in a lane has the device to itself, and CPU measurements do not apply to it.
   model.load.workers = 1;
-  model.load.time_cells = false;
+  model.load.autotune = false;
   return absl::OkStatus();
 }
 
@@ -67,8 +67,8 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   if (!computes && !config.device.empty()) {
     return InvalidArgument("device is set, but it is the models that it calls that are computed");
   }
-  if (!config.names.empty() && (!computes || from.cells)) {
-    return InvalidArgument("names is set, but there is no one file whose inputs it could name");
+  if (!config.tensor_names.empty() && (!computes || from.cells)) {
+    return InvalidArgument("tensor_names is set, but this model is not a single ONNX file");
   }
   if (computes) CHAIRLIFT_RETURN_IF_ERROR(PlaceOn(config, model));
   if (!computes || from.cells) return model;
@@ -76,7 +76,7 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);
   model.graph = std::move(imported.graph);
-  CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.names));
+  CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.tensor_names));
   CHAIRLIFT_RETURN_IF_ERROR(Declare(model.source, model.graph));
   if (model.executable.device->is_host() && HasFloat16(model.graph) && !IsDecoder(model.graph)) {
     CHAIRLIFT_RETURN_IF_ERROR(WidenInside(model.graph));

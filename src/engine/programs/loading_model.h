@@ -28,8 +28,8 @@ namespace chairlift {
 
 struct LoadOptions {
   int workers = 1;
-  Background* background = nullptr;  // for slow work after the load; must outlive the model
-  bool time_cells = false;           // EngineOptions
+  Background* background = nullptr;  // for what may take long later on; must outlive the model
+  bool autotune = false;             // EngineOptions
   bool allow_plugins = false;        // EngineOptions
   bool serve_texts = false;          // EngineOptions
   std::string device = {};           // EngineOptions

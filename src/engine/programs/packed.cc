@@ -80,7 +80,7 @@ TimedRun OnTokens(const PackedModel& model, int tokens, Team* team) {
 CostSamples CostsOf(const CostTable::Key& key, const PackedModel& model, bool team, int max_tokens,
                     const LoadOptions& load, const TimingProgress& progress) {
   CostSamples costs = KeptCosts(key);
-  if (!costs.empty() || !load.time_cells) return costs;
+  if (!costs.empty() || !load.autotune) return costs;
   const auto measure = [&](Team* with) {
     costs = MeasureCosts(
         1,

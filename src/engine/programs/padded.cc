@@ -58,7 +58,7 @@ std::unique_ptr<LearntCosts> FindPaddedCosts(const Signature& signature, Executa
   const Device& device = executable.device();
   if (!device.is_host()) description += " on " + device.Description();
   const CostTable::Key key = LengthCostKey(description, sampling);
-  const CostSamples samples = FindLengthCosts(key, sampling, load.time_cells, make);
+  const CostSamples samples = FindLengthCosts(key, sampling, load.autotune, make);
   auto found = std::make_unique<LearntCosts>();
   if (samples.empty() || !found->AddType(samples, key).ok()) {
     found->AddType(Guess(), std::nullopt).IgnoreError();
@@ -119,26 +119,26 @@ StatusOr<SequenceSignature> FindPadding(LoadingModel& model, Executable& executa
   if (padding.ok()) return padding;
   const ModelConfig& config = model.config;
   const std::string policy =
-      config.policy.empty() ? "trusted_mask" : fmt::format("policy '{}'", config.policy);
+      config.policy.empty() ? "padding_mask" : fmt::format("policy '{}'", config.policy);
   if (!model.Batching().batches) {
     return InvalidArgument("{} cannot serve this model: {}", policy, model.Batching().why);
   }
-  if (config.trusted_mask.empty()) {
+  if (config.padding_mask.empty()) {
     return InvalidArgument(
         "{} cannot serve this model: it is not proved that padding changes nothing: {}; "
-        "trusted_mask in model.yaml names an input to be trusted to hide it",
+        "padding_mask in model.yaml names an input to be trusted to hide it",
         policy, Message(padding.status()));
   }
   not_proved = padding.status();
-  return TrustedPadding(config.trusted_mask, executable);
+  return TrustedPadding(config.padding_mask, executable);
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Program>> MakePadded(LoadingModel& model, std::string& refused) {
   const ModelConfig& config = model.config;
-  if (config.policy.empty() && config.trusted_mask.empty()) {
-    refused = "no trusted_mask in model.yaml names an input that hides padding";
+  if (config.policy.empty() && config.padding_mask.empty()) {
+    refused = "no padding_mask in model.yaml names an input that hides padding";
     return nullptr;
   }
   model.Ragged().status().IgnoreError();  // both proofs need the graph, which is moved away

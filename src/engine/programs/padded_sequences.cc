@@ -176,16 +176,16 @@ StatusOr<SequenceSignature> TrustedPadding(const std::string& mask, Executable& 
   const auto named = std::find_if(inputs.begin(), inputs.end(),
                                   [&](const SymbolicSpec& input) { return input.name == mask; });
   if (named == inputs.end()) {
-    return InvalidArgument("trusted_mask is '{}': the model has no such input", mask);
+    return InvalidArgument("padding_mask is '{}': the model has no such input", mask);
   }
   if (!Varies(named->shape, 1) || named->shape.rank() != 2) {
-    return InvalidArgument("trusted_mask is '{}', whose shape is {}; a mask is [batch, length]",
+    return InvalidArgument("padding_mask is '{}', whose shape is {}; a mask is [batch, length]",
                            mask, named->shape.ToString());
   }
   StatusOr<SequenceSignature> padding =
       Trial(executable).Run(static_cast<int>(named - inputs.begin()));
   if (!padding.ok()) {
-    return InvalidArgument("trusted_mask is '{}': {}", mask, Message(padding.status()));
+    return InvalidArgument("padding_mask is '{}': {}", mask, Message(padding.status()));
   }
   return padding;
 }

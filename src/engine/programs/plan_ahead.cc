@@ -92,7 +92,7 @@ Status PlanOneRow(const BatchPlanner& planner, int workers) {
 
 void PlanBatchesAhead(std::vector<BatchPlanner> planners, std::weak_ptr<const void> owner,
                       const LoadOptions& load) {
-  if (load.background == nullptr || !load.time_cells) return;
+  if (load.background == nullptr || !load.autotune) return;
   std::make_shared<BatchPlans>(std::move(planners), std::move(owner), load)->Continue();
 }
 

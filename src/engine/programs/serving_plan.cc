@@ -56,13 +56,13 @@ Status CheckPolicySettings(ServingPlan& plan) {
        [](const ModelConfig& c) { return IfSet(c.max_length, ModelConfig().max_length); },
        [](ModelConfig& c) { c.max_length = ModelConfig().max_length; },
        {"continuous"}},
-      {"cache_bytes",
-       [](const ModelConfig& c) { return IfSet(c.cache_bytes, ModelConfig().cache_bytes); },
-       [](ModelConfig& c) { c.cache_bytes = ModelConfig().cache_bytes; },
+      {"kv_cache_bytes",
+       [](const ModelConfig& c) { return IfSet(c.kv_cache_bytes, ModelConfig().kv_cache_bytes); },
+       [](ModelConfig& c) { c.kv_cache_bytes = ModelConfig().kv_cache_bytes; },
        {"continuous"}},
-      {"share_prefixes",
-       [](const ModelConfig& c) { return std::string(c.share_prefixes ? "" : "false"); },
-       [](ModelConfig& c) { c.share_prefixes = true; },
+      {"prefix_caching",
+       [](const ModelConfig& c) { return std::string(c.prefix_caching ? "" : "false"); },
+       [](ModelConfig& c) { c.prefix_caching = true; },
        {"continuous"}},
       {"preferred_batch_sizes",
        [](const ModelConfig& c) {
@@ -86,32 +86,30 @@ Status CheckPolicySettings(ServingPlan& plan) {
        [](const ModelConfig& c) { return IfSet(c.buffer_pairs, ModelConfig().buffer_pairs); },
        [](ModelConfig& c) { c.buffer_pairs = ModelConfig().buffer_pairs; },
        {"staged"}},
-      {"stretch_within_us",
-       [](const ModelConfig& c) {
-         return IfSet(c.stretch_within_us, ModelConfig().stretch_within_us);
-       },
-       [](ModelConfig& c) { c.stretch_within_us = ModelConfig().stretch_within_us; },
+      {"join_window_us",
+       [](const ModelConfig& c) { return IfSet(c.join_window_us, ModelConfig().join_window_us); },
+       [](ModelConfig& c) { c.join_window_us = ModelConfig().join_window_us; },
        {"staged"}},
       {"stage_policy",
        [](const ModelConfig& c) { return std::string(c.stage_policy ? "set" : ""); },
        [](ModelConfig& c) { c.stage_policy = nullptr; },
        {"staged"}},
-      {"step_slice_us",
+      {"time_slice_us",
        [](const ModelConfig& c) {
-         return c.step_slice_us ? fmt::format("{}", *c.step_slice_us) : std::string();
+         return c.time_slice_us ? fmt::format("{}", *c.time_slice_us) : std::string();
        },
-       [](ModelConfig& c) { c.step_slice_us.reset(); },
+       [](ModelConfig& c) { c.time_slice_us.reset(); },
        {"cellular", "graph_merge", "bucketed"}}};
   ModelConfig& config = plan.config;
-  if (!config.trusted_mask.empty() && !MayServe(config.policy, GraphForm::kPadded) &&
+  if (!config.padding_mask.empty() && !MayServe(config.policy, GraphForm::kPadded) &&
       !MayServe(config.policy, GraphForm::kRagged)) {
     if (!config.drop_unused) {
       return InvalidArgument(
-          "trusted_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
-          config.trusted_mask, config.policy);
+          "padding_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
+          config.padding_mask, config.policy);
     }
-    config.trusted_mask.clear();
-    plan.dropped += fmt::format("; trusted_mask has no effect with policy '{}'", config.policy);
+    config.padding_mask.clear();
+    plan.dropped += fmt::format("; padding_mask has no effect with policy '{}'", config.policy);
   }
   for (const auto& [name, value, unset, policies] : kPolicySettings) {
     const std::string is = value(config);
@@ -218,9 +216,9 @@ StatusOr<ServingPlan> PlanPaddedServing(const ModelConfig& config, const std::st
       not_proved.empty()
           ? "which is proved to change nothing"
           : fmt::format(
-                "which is trusted to change nothing because '{}' hides it (trusted_mask): tried "
+                "which is trusted to change nothing because '{}' hides it (padding_mask): tried "
                 "on a few requests, not proved: {}",
-                config.trusted_mask, not_proved);
+                config.padding_mask, not_proved);
   plan.diagnosis = fmt::format(
       "inputs vary in length; batches are padded to the longest in them, {}; {} policy, up to {} "
       "rows",
@@ -272,8 +270,8 @@ StatusOr<ServingPlan> PlanCellServing(const ModelConfig& config, const std::stri
   plan.scheduling.max_batch_size = plan.config.max_batch_size;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.cell_types = std::move(types);
-  if (config.step_slice_us) {
-    plan.scheduling.slice = std::chrono::microseconds(*config.step_slice_us);
+  if (config.time_slice_us) {
+    plan.scheduling.time_slice = std::chrono::microseconds(*config.time_slice_us);
   }
   if (plan.config.policy != "cellular") {
     plan.diagnosis =
@@ -305,7 +303,7 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.scheduling.latency_objective = std::chrono::microseconds(plan.config.latency_objective_us);
   plan.scheduling.buffer_pairs = plan.config.buffer_pairs;
-  plan.scheduling.longest_wait = std::chrono::microseconds(plan.config.stretch_within_us);
+  plan.scheduling.join_window = std::chrono::microseconds(plan.config.join_window_us);
   plan.scheduling.workers = workers;
   plan.scheduling.cell_types = std::move(types);
   plan.scheduling.cell_types.resize(stages.size());

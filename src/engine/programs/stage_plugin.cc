@@ -35,9 +35,8 @@ void GuardedStagePolicy::Schedule(const StageBatch& batch, MetaOperations& opera
     });
     slow_calls_ = clock_.Now() - start > kSlow ? slow_calls_ + 1 : 0;
     if (ran.ok() && slow_calls_ < kSlowCalls) return;
-    failed_ =
-        ran.ok() ? "held its model up for more than 1 ms, 16 times in a row" : "threw an exception";
-    spdlog::error("the stage policy of model '{}' is not called any more: it {}{}", model_,
+    failed_ = ran.ok() ? "took more than 1 ms 16 times in a row" : "threw an exception";
+    spdlog::error("model '{}': the stage policy is no longer called: it {}{}", model_,
                   failed_.load(), ran.ok() ? "" : ": " + Message(ran));
     if (ran.ok()) return;
   }
@@ -46,7 +45,7 @@ void GuardedStagePolicy::Schedule(const StageBatch& batch, MetaOperations& opera
 
 std::vector<std::string> RemarksOn(const GuardedStagePolicy* policy) {
   if (policy == nullptr || policy->failed() == nullptr) return {};
-  return {fmt::format("its stage policy {}, and is not called any more", policy->failed())};
+  return {fmt::format("its stage policy {} and is no longer called", policy->failed())};
 }
 
 StatusOr<UsersStaging> LoadUsersStaging(const LoadingModel& model,

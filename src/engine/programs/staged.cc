@@ -340,7 +340,7 @@ StatusOr<std::unique_ptr<Program>> MakeStaged(LoadingModel& model, std::string& 
   std::vector<CellTypeOptions> types;
   if (made->costs.empty()) {
     made->costs =
-        FindCellCosts(made->cells, workers, model.load.time_cells, model.load.ReportTiming());
+        FindCellCosts(made->cells, workers, model.load.autotune, model.load.ReportTiming());
   }
   auto costs = std::make_unique<StepCosts>(std::move(made->costs));
   ChooseCellSizes(costs->timed(), config.max_batch_size, types);

@@ -50,7 +50,7 @@ NodeCosts FindNodeCosts(const Graph& graph, const StageInputs& inputs, const Loa
   profiling.workers = loading.load.workers;
   profiling.budget = std::chrono::seconds(8);
   profiling.progress = loading.load.ReportTiming();
-  auto costs = FindOperatorCosts(**whole, profiling, loading.load.time_cells, make);
+  auto costs = FindOperatorCosts(**whole, profiling, loading.load.autotune, make);
   if (!costs.ok() || !AnyKnown(*costs)) {
     profiling = {.max_rows = 1, .budget = std::chrono::milliseconds(500)};
     costs = FindOperatorCosts(**whole, profiling, /*measure=*/true, make);

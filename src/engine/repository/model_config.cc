@@ -39,18 +39,20 @@ constexpr NumberSetting kNumbers[] = {
     {"max_batch_size", &C::max_batch_size, {"rows", 0, 65536, kChosen}},
     {"max_batch_tokens", &C::max_batch_tokens, {"tokens", 0, kMaxBatchRows, kChosen}},
     {"max_length", &C::max_length, {"tokens", 0, kMaxBatchRows, kChosen}},
-    {"cache_bytes", &C::cache_bytes, {"bytes", 0, kMaxInt64, kChosen}},
+    {"kv_cache_bytes", &C::kv_cache_bytes, {"bytes", 0, kMaxInt64, kChosen}},
     {"queue_delay_us", &C::queue_delay_us, {kMicro, 0, kHour}},
     {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
-    {"step_slice_us", &C::step_slice_us, {kMicro, 0, kHour, "one step a task"}},
+    {"time_slice_us", &C::time_slice_us, {kMicro, 0, kHour, "one step a task"}},
     {"buffer_pairs", &C::buffer_pairs, {"pairs", 1, 64}},
-    {"stretch_within_us", &C::stretch_within_us, {kMicro, 0, kHour, "as costs say"}},
+    {"join_window_us", &C::join_window_us, {kMicro, 0, kHour, "as costs say"}},
     {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
     {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
     {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},
-    {"max_embedding_bytes", &C::max_embedding_bytes, {"bytes", 0, kMaxInt64, "never fold"}},
+    {"max_folded_embedding_bytes",
+     &C::max_folded_embedding_bytes,
+     {"bytes", 0, kMaxInt64, "never fold"}},
     {"max_sequences", &C::max_sequences, {"sequences", 1, kMaxInt}},
-    {"sequence_idle_us", &C::sequence_idle_us, {kMicro, 1, kMaxInt64}},
+    {"max_sequence_idle_us", &C::max_sequence_idle_us, {kMicro, 1, kMaxInt64}},
     {"response_cache_bytes", &C::response_cache_bytes, {"bytes", 0, kMaxInt64, "no cache"}},
 };
 
@@ -111,8 +113,8 @@ constexpr OtherSetting kOthers[] = {
      [](const YamlValue& value, ModelConfig& config) {
        config.precision = value.Text("float32, tf32, float16 or bfloat16");
      }},
-    {"share_prefixes",
-     [](const YamlValue& value, ModelConfig& config) { config.share_prefixes = ReadBool(value); }},
+    {"prefix_caching",
+     [](const YamlValue& value, ModelConfig& config) { config.prefix_caching = ReadBool(value); }},
     {"stages",
      [](const YamlValue& value, ModelConfig& config) {
        if (!value.IsList()) {
@@ -132,9 +134,9 @@ constexpr OtherSetting kOthers[] = {
      }},
     {"stage_plugin", [](const YamlValue& value,
                         ModelConfig& config) { config.stage_plugin = ReadStagePlugin(value); }},
-    {"trusted_mask",
+    {"padding_mask",
      [](const YamlValue& value, ModelConfig& config) {
-       config.trusted_mask = value.Text("the name of an input");
+       config.padding_mask = value.Text("the name of an input");
      }},
     {"preferred_batch_sizes",
      [](const YamlValue& value, ModelConfig& config) {
@@ -150,11 +152,11 @@ constexpr OtherSetting kOthers[] = {
          pass.Refuse(CheckPassNames(config.disabled_passes));
        }
      }},
-    {"names",
+    {"tensor_names",
      [](const YamlValue& value, ModelConfig& config) {
        for (const auto& [name, served] :
             value.Map("a map from names of inputs and outputs to those that they get")) {
-         config.names.emplace(name, served.Name());
+         config.tensor_names.emplace(name, served.Name());
        }
      }},
     {"sequence_state",
@@ -253,7 +255,7 @@ constexpr std::pair<const char*, const char*> kTritonSettings[] = {
     {"max_queue_delay_microseconds", "queue_delay_us"},
     {"preferred_batch_size", "preferred_batch_sizes"},
     {"instance_group", "`chairlift serve --workers`: every worker runs every model"},
-    {"sequence_batching", "sequence_state and sequence_idle_us"},
+    {"sequence_batching", "sequence_state and max_sequence_idle_us"},
     {"response_cache", "response_cache_bytes"},
     {"version_policy", "versions"},
     {"default_model_filename", "file"},

@@ -8,6 +8,7 @@
 
 #include "base/closest.h"
 #include "base/regular_file.h"
+#include "base/renamed.h"
 #include "base/status.h"
 #include "engine/repository/model_config.h"
 #include "engine/repository/triton/triton_config.h"
@@ -52,9 +53,10 @@ std::optional<fs::path> OnlyOnnxFile(const fs::path& folder) {
   return found;
 }
 
-StatusOr<FolderConfig> ParseYaml(const std::string& text) {
+StatusOr<FolderConfig> ParseYaml(const std::string& text, const std::string& file) {
   FolderConfig folder;
   CHAIRLIFT_ASSIGN_OR_RETURN(const YamlValue settings, YamlValue::Parse(text));
+  settings.RenameKeys([&](const std::string& name) { return CurrentSetting(name, file); });
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.config, ReadModelConfig(settings));
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.cells, ReadCellManifest(settings));
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.versions, ReadVersionPolicy(settings));
@@ -96,7 +98,7 @@ bool NumberOrder(const std::string& x, const std::string& y) {
 
 StatusOr<FolderConfig> ReadConfigFile(const fs::path& file, const fs::path& folder) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(file, kMaxSettingsBytes + 1));
-  if (file.extension() != ".pbtxt") return ParseYaml(text);
+  if (file.extension() != ".pbtxt") return ParseYaml(text, file.string());
   CHAIRLIFT_ASSIGN_OR_RETURN(FolderConfig read, ParseTritonConfig(text, folder));
   read.config.config_file = file.string();
   return read;

@@ -214,7 +214,7 @@ void Repository::ServeTextsLocked(const std::string& name, const ModelSource& so
   if (!options_.serve_texts || source.cells || source.function || source.pipeline) return;
   const Status loaded = LoadTextsLocked(name, source, settings, nullptr);
   if (loaded.ok() || absl::IsNotFound(loaded)) return;
-  spdlog::warn("{} takes no texts: {}", name, Message(loaded));
+  spdlog::warn("model '{}' takes no text inputs: {}", name, Message(loaded));
 }
 
 Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& source,
@@ -260,7 +260,7 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
         const auto found, FindTextModel(name, source.path, settings, program.signature(), folder));
     if (!found) return none;
     if (!found->ignored.empty()) {
-      spdlog::warn("{}: files beside its tokenizer.json say what has no effect: {}", name,
+      spdlog::warn("model '{}': these settings of its tokenizer files have no effect: {}", name,
                    fmt::join(found->ignored, ", "));
     }
     CHAIRLIFT_RETURN_IF_ERROR(load_function(TokenizerName(name), found->tokenizer));
@@ -427,7 +427,8 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
   }
   if (!versions.ok()) return Annotate(versions.status(), fmt::format("model '{}'", name));
   if (!config->ignored.empty()) {
-    spdlog::warn("model '{}': config.pbtxt: ignored: {}", name, fmt::join(config->ignored, ", "));
+    spdlog::warn("model '{}': config.pbtxt: ignored fields: {}", name,
+                 fmt::join(config->ignored, ", "));
   }
   std::vector<InferRequest> warm_up;
   if (const auto called = CalledBy(config->pipeline, config->function)) {

@@ -83,10 +83,10 @@ void Sequences::Expire() {
   const TimePoint now = clock_.Now();
   const auto running =
       std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
-  if (config_.sequence_idle_us > running.count())
+  if (config_.max_sequence_idle_us > running.count())
     return;  // and now - idle may not be
              // representable
-  const TimePoint oldest = now - std::chrono::microseconds(config_.sequence_idle_us);
+  const TimePoint oldest = now - std::chrono::microseconds(config_.max_sequence_idle_us);
   while (!idle_.empty() && sequences_.at(idle_.front()).used < oldest) {
     sequences_.erase(idle_.front());
     idle_.pop_front();
@@ -199,7 +199,7 @@ Status Sequences::NotLive(const std::string& name) const {
   return InvalidArgument(
       "sequence '{}' is not known: it was never started, has ended, or got no request for {} s; "
       "start it with sequence_start",
-      name, static_cast<double>(config_.sequence_idle_us) * 1e-6);
+      name, static_cast<double>(config_.max_sequence_idle_us) * 1e-6);
 }
 
 RequestId Sequences::Submit(InferRequest request, InferCallback callback, const Run& run) {

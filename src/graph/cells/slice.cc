@@ -49,8 +49,9 @@ Status Prepare(Graph& graph, const SliceOptions& options, std::vector<std::strin
        {FoldConstants(), SelectConstantBranches(), FoldConstants(), RemoveDeadNodes()}) {
     CHAIRLIFT_RETURN_IF_ERROR(pass.run(graph, notes).status());
   }
-  if (options.max_embedding_bytes > 0) {
-    CHAIRLIFT_RETURN_IF_ERROR(FoldEmbeddings(graph, options.max_embedding_bytes, told).status());
+  if (options.max_folded_embedding_bytes > 0) {
+    CHAIRLIFT_RETURN_IF_ERROR(
+        FoldEmbeddings(graph, options.max_folded_embedding_bytes, told).status());
   }
   CHAIRLIFT_RETURN_IF_ERROR(Verify(graph));
   return InferShapes(graph);

@@ -106,7 +106,7 @@ struct SliceOptions {
   // An embedding that only a layer's input projection reads becomes a table of projected rows, if
   // all its tables take at most this many bytes. This saves the projection; the table is [V,
   // gates·H] instead of [V, E]. 0: never.
-  int64_t max_embedding_bytes = 0;
+  int64_t max_folded_embedding_bytes = 0;
 };
 
 // Cuts the graph at its recurrences: LSTM, GRU, RNN, and Scan and Loop with a carried state. Input

@@ -54,7 +54,7 @@ void CodecPool::Loop() {
     try {
       task(decoders);
     } catch (const std::exception& error) {
-      spdlog::error("a task of the server failed: {}", error.what());
+      spdlog::error("internal error while a request was decoded or encoded: {}", error.what());
     }
     task = nullptr;  // before the next task starts: destroying it may release what others wait for
     lock.lock();

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/memory_reserve.h"
+#include "base/renamed.h"
 #include "base/status.h"
 #include "server/http/json_errors.h"
 #include "server/http/json_writer.h"
@@ -170,17 +171,19 @@ Json Times(const Histogram& histogram) {
 
 // For models that generate; not part of the protocol.
 Json Generation(const GenerationStatistics& of) {
-  return {{"waiting", of.waiting},
-          {"live", of.live},
-          {"prompt_tokens", of.prompt_tokens},
-          {"generated_tokens", of.generated_tokens},
-          {"preempted", of.preempted},
-          {"blocks", of.blocks},
-          {"blocks_used", of.blocks_used},
-          {"block_tokens", of.block_tokens},
-          {"tokens_held", of.tokens_held},
-          {"first_token", Times(of.first_token_seconds)},
-          {"between_tokens", Times(of.between_tokens_seconds)}};
+  Json fields = {{"waiting", of.waiting},
+                 {"running", of.running},
+                 {"prompt_tokens", of.prompt_tokens},
+                 {"generation_tokens", of.generation_tokens},
+                 {"preemptions", of.preemptions},
+                 {"blocks", of.blocks},
+                 {"blocks_used", of.blocks_used},
+                 {"block_tokens", of.block_tokens},
+                 {"tokens_used", of.tokens_used},
+                 {"first_token", Times(of.first_token_seconds)},
+                 {"between_tokens", Times(of.between_tokens_seconds)}};
+  for (const Renamed& renamed : RenamedFields()) fields[renamed.from] = fields[renamed.to];
+  return fields;
 }
 
 Json Statistics(const std::vector<ModelStatistics>& models) {

@@ -43,7 +43,7 @@ void EraseBatch(std::vector<int64_t>* shape) { shape->erase(shape->begin()); }
 
 ModelConfiguration::SequenceBatching SequencesOf(const ModelMetadata& model) {
   ModelConfiguration::SequenceBatching sequences = {
-      model.config.sequence_idle_us, model.config.max_sequences, {}};
+      model.config.max_sequence_idle_us, model.config.max_sequences, {}};
   for (const auto& [output, input] : model.config.sequence_state) {
     const TensorSpec* const spec = Find(model.inputs, input);
     if (spec == nullptr) continue;

@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/renamed.h"
 #include "server/protocol/metadata.h"
 
 namespace chairlift::protocol {
@@ -89,17 +91,18 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
   constexpr MetricType kHistogram = MetricType::Histogram;
   MetricFamily waiting = Family("chairlift_generation_requests_waiting",
                                 "Requests whose prompt is not under way yet", kGauge);
-  MetricFamily live = Family("chairlift_generation_requests_live", "Requests under way", kGauge);
+  MetricFamily running =
+      Family("chairlift_generation_requests_running", "Requests under way", kGauge);
   MetricFamily prompts =
       Family("chairlift_prompt_tokens_total", "Tokens of prompts and sources", kCounter);
   MetricFamily generated =
       Family("chairlift_generation_tokens_total", "Tokens of answers", kCounter);
-  MetricFamily preempted = Family("chairlift_generation_preempted_total",
+  MetricFamily preempted = Family("chairlift_generation_preemptions_total",
                                   "Times that a request gave its blocks to older ones", kCounter);
   MetricFamily blocks = Family("chairlift_kv_cache_blocks", "Blocks of keys and values", kGauge);
   MetricFamily used = Family("chairlift_kv_cache_blocks_used", "Blocks in use", kGauge);
   MetricFamily held =
-      Family("chairlift_kv_cache_tokens_held", "Tokens in the blocks in use", kGauge);
+      Family("chairlift_kv_cache_tokens_used", "Tokens in the blocks in use", kGauge);
   MetricFamily first =
       Family("chairlift_time_to_first_token_seconds",
              "From a request's arrival to the first token of its answer", kHistogram);
@@ -113,20 +116,33 @@ void AppendGeneration(const std::vector<ModelStatistics>& statistics,
       family.metric.push_back(Sample(family.type, labels, static_cast<double>(value)));
     };
     add(waiting, of.waiting);
-    add(live, of.live);
+    add(running, of.running);
     add(prompts, of.prompt_tokens);
-    add(generated, of.generated_tokens);
-    add(preempted, of.preempted);
+    add(generated, of.generation_tokens);
+    add(preempted, of.preemptions);
     add(blocks, of.blocks);
     add(used, of.blocks_used);
-    add(held, of.tokens_held);
+    add(held, of.tokens_used);
     first.metric.push_back(Cumulative(labels, of.first_token_seconds));
     between.metric.push_back(Cumulative(labels, of.between_tokens_seconds));
   }
-  if (live.metric.empty()) return;
-  for (MetricFamily* family : {&waiting, &live, &prompts, &generated, &preempted, &blocks, &used,
+  if (running.metric.empty()) return;
+  for (MetricFamily* family : {&waiting, &running, &prompts, &generated, &preempted, &blocks, &used,
                                &held, &first, &between}) {
     families->push_back(std::move(*family));
+  }
+}
+
+// The same metrics under their old names.
+void AppendRenamed(std::vector<MetricFamily>* families) {
+  for (const Renamed& renamed : RenamedMetrics()) {
+    const auto found = std::find_if(families->begin(), families->end(),
+                                    [&](const auto& family) { return family.name == renamed.to; });
+    if (found == families->end()) continue;
+    MetricFamily copy = *found;
+    copy.name = renamed.from;
+    copy.help = RenamedNotice(renamed);
+    families->push_back(std::move(copy));
   }
 }
 
@@ -162,11 +178,11 @@ struct Metrics::Impl {
   explicit Impl(const Engine& served)
       : engine(served),
         queue_family(prometheus::BuildHistogram()
-                         .Name("chairlift_queue_seconds")
+                         .Name("chairlift_queue_duration_seconds")
                          .Help("Time that answered requests waited before compute")
                          .Register(registry)),
         compute_family(prometheus::BuildHistogram()
-                           .Name("chairlift_compute_seconds")
+                           .Name("chairlift_compute_duration_seconds")
                            .Help("Time that answered requests were computed")
                            .Register(registry)),
         rows_family(prometheus::BuildHistogram()
@@ -202,7 +218,7 @@ struct Metrics::Impl {
     MetricFamily padding =
         Family("chairlift_padded_rows_total", "Rows computed that no request asked for", kCounter);
     MetricFamily batches = Family("chairlift_batches_total", "Batches run, by rows", kCounter);
-    MetricFamily cache = Family("chairlift_response_cache_total",
+    MetricFamily cache = Family("chairlift_response_cache_lookups_total",
                                 "Requests looked up in the response cache, by outcome", kCounter);
     MetricFamily waiting = Family("chairlift_requests_waiting", "Requests in the queue", kGauge);
     MetricFamily running = Family("chairlift_requests_running", "Requests being computed", kGauge);
@@ -270,6 +286,7 @@ std::string Metrics::Render() const {
   std::vector<MetricFamily> families = impl_->registry.Collect();
   impl_->AppendEngine(&families);
   for (const TransportMetrics& transport : transports_) AppendTransport(transport, &families);
+  AppendRenamed(&families);
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);
   return std::move(text).str();

@@ -102,8 +102,7 @@ Status Service::CheckRepositoryParameter(std::string_view name) {
 Status Service::Load(const std::string& model, const std::string& config) {
   Status loaded = engine_.LoadFromRepository(model, config);
   if (!loaded.ok()) {
-    spdlog::error("model '{}', which a client had loaded, is not served: {}", model,
-                  Message(loaded));
+    spdlog::error("model '{}' not loaded for a client: {}", model, Message(loaded));
     return loaded;
   }
   for (const ModelIndexEntry& entry : engine_.Index()) {

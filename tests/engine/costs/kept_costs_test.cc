@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 using Costs = std::map<std::pair<int64_t, int64_t>, std::chrono::nanoseconds>;
 
-const ModelConfig kTrusting = {.policy = "length_dp", .trusted_mask = "attention_mask"};
+const ModelConfig kTrusting = {.policy = "length_dp", .padding_mask = "attention_mask"};
 
 class KeptCostsTest : public ::testing::Test {
  protected:
@@ -181,7 +181,7 @@ TEST_F(KeptCostsTest, TokensAreTimedAlsoWhereTheTableOfPositionsIsShortAndLearnt
 }
 
 TEST_F(KeptCostsTest, GuessesAreNotKept) {
-  auto engine = Engine::Create({.workers = 1, .time_cells = false});
+  auto engine = Engine::Create({.workers = 1, .autotune = false});
   ASSERT_TRUE(engine.ok()) << engine.status();
   ASSERT_TRUE((*engine)->LoadModel("model", file_, kTrusting).ok());
   for (int i = 0; i < 20; ++i) Ask(**engine);

@@ -50,7 +50,7 @@ testing::ModelBuilder Endless() {
 class StopTest : public ::testing::Test {
  protected:
   void Start(int workers) {
-    engine_ = *Engine::Create({.workers = workers, .time_cells = false});
+    engine_ = *Engine::Create({.workers = workers, .autotune = false});
     Load("endless", Endless());
     Load("quick", testing::DoublingModel());
   }

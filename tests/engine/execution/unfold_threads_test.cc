@@ -97,7 +97,7 @@ class SlowUnfolderTest : public ::testing::Test {
   void Start(int workers, int max_requests = 4096, bool endless = false) {
     engine_ = *Engine::Create({.workers = workers,
                                .max_requests = max_requests,
-                               .time_cells = false,
+                               .autotune = false,
                                .allow_plugins = true});
     testing::ModelBuilder pair(17);
     pair.Input("left", testing::kFloat, {"batch", 4})

@@ -53,13 +53,13 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
   EXPECT_THAT(refusal(PlanCellServing({.preferred_batch_sizes = {2, 4}}, "", {}, {})),
               HasSubstr("preferred_batch_sizes is [2, 4], which policy 'cellular' does not use; "
                         "'window' does"));
-  EXPECT_THAT(refusal(PlanTokenServing({.step_slice_us = 0}, {}, 1)),
-              HasSubstr("step_slice_us is 0, which policy 'tokens' does not use"));
-  EXPECT_THAT(refusal(PlanServing({.trusted_mask = "mask"}, {true, ""}, 1)),
-              HasSubstr("trusted_mask is 'mask', which policy 'window' does not use"));
-  EXPECT_THAT(refusal(PlanServing({.share_prefixes = false}, {true, ""}, 1)),
-              HasSubstr("share_prefixes is false, which policy 'window' does not use"));
-  EXPECT_TRUE(PlanGenerationServing({.share_prefixes = false}, "", 9).ok());
+  EXPECT_THAT(refusal(PlanTokenServing({.time_slice_us = 0}, {}, 1)),
+              HasSubstr("time_slice_us is 0, which policy 'tokens' does not use"));
+  EXPECT_THAT(refusal(PlanServing({.padding_mask = "mask"}, {true, ""}, 1)),
+              HasSubstr("padding_mask is 'mask', which policy 'window' does not use"));
+  EXPECT_THAT(refusal(PlanServing({.prefix_caching = false}, {true, ""}, 1)),
+              HasSubstr("prefix_caching is false, which policy 'window' does not use"));
+  EXPECT_TRUE(PlanGenerationServing({.prefix_caching = false}, "", 9).ok());
   EXPECT_THAT(refusal(PlanGenerationServing({.policy = "static"}, "", 9)),
               HasSubstr("are served with 'continuous'"));
   EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
@@ -90,9 +90,9 @@ TEST(PlanServingTest, TheDiagnosisSaysWhetherPaddingIsProved) {
   const auto proved = PlanPaddedServing({}, "", 1);
   ASSERT_TRUE(proved.ok()) << proved.status();
   EXPECT_THAT(proved->diagnosis, HasSubstr("proved to change nothing"));
-  const auto trusted = PlanPaddedServing({.trusted_mask = "mask"}, "it sorts", 1);
+  const auto trusted = PlanPaddedServing({.padding_mask = "mask"}, "it sorts", 1);
   ASSERT_TRUE(trusted.ok()) << trusted.status();
-  EXPECT_THAT(trusted->diagnosis, HasSubstr("'mask' hides it (trusted_mask): tried on a few "
+  EXPECT_THAT(trusted->diagnosis, HasSubstr("'mask' hides it (padding_mask): tried on a few "
                                             "requests, not proved: it sorts"));
 }
 
@@ -111,16 +111,16 @@ TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
 TEST(PlanServingTest, TasksHaveStepsButForThoseOfIdeal) {
   const std::vector<CellTypeOptions> types(1);
   EXPECT_EQ(PlanCellServing({}, "", {"a"}, types)->scheduling.slice, PolicyOptions().slice);
-  EXPECT_EQ(PlanCellServing({.step_slice_us = 0}, "", {"a"}, types)->scheduling.slice, Duration(0));
-  EXPECT_EQ(PlanCellServing({.step_slice_us = 7}, "", {"a"}, types)->scheduling.slice,
+  EXPECT_EQ(PlanCellServing({.time_slice_us = 0}, "", {"a"}, types)->scheduling.slice, Duration(0));
+  EXPECT_EQ(PlanCellServing({.time_slice_us = 7}, "", {"a"}, types)->scheduling.slice,
             std::chrono::microseconds(7));
   for (const char* policy : {"bucketed", "graph_merge"}) {
-    const auto plan = PlanCellServing({.policy = policy, .step_slice_us = 7}, "", {"a"}, types);
+    const auto plan = PlanCellServing({.policy = policy, .time_slice_us = 7}, "", {"a"}, types);
     EXPECT_EQ(plan->scheduling.slice, std::chrono::microseconds(7)) << policy;
   }
   const auto refused =
-      PlanCellServing({.policy = "ideal", .step_slice_us = 7}, "", {"a"}, types).status();
-  EXPECT_THAT(Message(refused), HasSubstr("step_slice_us is 7, which policy 'ideal'"));
+      PlanCellServing({.policy = "ideal", .time_slice_us = 7}, "", {"a"}, types).status();
+  EXPECT_THAT(Message(refused), HasSubstr("time_slice_us is 7, which policy 'ideal'"));
 }
 
 TEST(PlanServingTest, BatchingCanBeTurnedOff) {

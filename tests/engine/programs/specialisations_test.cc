@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
+#include "support/captured_log.h"
 
 namespace chairlift {
 namespace {
@@ -101,26 +101,6 @@ ModelBuilder Mixing() {
   m.Tensor("zero", kInt64, {})->add_int64_data(0);
   return m;
 }
-
-// What is logged while it lives.
-class CapturedLog {
- public:
-  CapturedLog() : before_(spdlog::default_logger()) {
-    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>("captured", sink));
-  }
-  ~CapturedLog() { spdlog::set_default_logger(before_); }
-  std::vector<std::string> Lines() const {
-    std::vector<std::string> lines;
-    std::istringstream in(text_.str());
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-  }
-
- private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> before_;
-};
 
 Tensor Floats(const Shape& shape, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, 1.0f);

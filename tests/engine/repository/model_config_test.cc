@@ -62,13 +62,13 @@ TEST(ModelConfigTest, StagesAreANumberOrCutsByName) {
 
 TEST(ModelConfigTest, ExitsAndStagePluginsAreRead) {
   const StatusOr<ModelConfig> config = Parse(
-      "stretch_within_us: 500\n"
+      "join_window_us: 500\n"
       "stage_plugin: {library: libmine.so, options: {rows: \"8\"}}\n"
       "exits:\n"
       "  - {output: early, at_least: 0.9, instead: {scores: early}}\n"
       "  - {output: later, skip_to: b, instead: {b: a}}\n");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->stretch_within_us, 500);
+  EXPECT_EQ(config->join_window_us, 500);
   EXPECT_EQ(config->stage_plugin.library, "libmine.so");
   EXPECT_EQ(config->stage_plugin.options.at("rows"), "8");
   ASSERT_EQ(config->exits.size(), 2u);
@@ -108,10 +108,10 @@ TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
               HasSubstr("preferred_batch_sizes is '4'; it must be a list"));
   EXPECT_THAT(Refusal("preferred_batch_sizes: [4, 0]"),
               HasSubstr("preferred_batch_sizes[1] is '0'; it must be a number of rows, 1 to"));
-  EXPECT_THAT(Refusal("max_embedding_bytes: 64MiB"),
+  EXPECT_THAT(Refusal("max_folded_embedding_bytes: 64MiB"),
               HasSubstr("it must be a number of bytes, at least 0 (never fold)"));
   EXPECT_THAT(Refusal("sequence_state: {h: [c]}"), HasSubstr("sequence_state.h must be a name"));
-  EXPECT_THAT(Refusal("names: {ids: [c]}"), HasSubstr("names.ids must be a name"));
+  EXPECT_THAT(Refusal("tensor_names: {ids: [c]}"), HasSubstr("tensor_names.ids must be a name"));
   EXPECT_THAT(Refusal("policy: {a: b}"), HasSubstr("policy must be the name"));
   EXPECT_THAT(Refusal("policy: windows"), HasSubstr("'windows'; did you mean 'window'?"));
   EXPECT_THAT(Refusal("disabled_passes: [fuse_conf]"),
@@ -127,19 +127,19 @@ TEST(ModelConfigTest, ErrorsNameTheLine) {
 }
 
 TEST(ModelConfigTest, PrefixesAreSharedUnlessItSaysFalse) {
-  EXPECT_THAT(Refusal("share_prefixes: maybe"),
-              HasSubstr("share_prefixes is 'maybe'; it must be true or false"));
-  EXPECT_TRUE(ModelConfig().share_prefixes);
+  EXPECT_THAT(Refusal("prefix_caching: maybe"),
+              HasSubstr("prefix_caching is 'maybe'; it must be true or false"));
+  EXPECT_TRUE(ModelConfig().prefix_caching);
 }
 
 // Whether it came from a file or from a program.
 TEST(ModelConfigTest, NumbersOutOfRangeAreRefused) {
   ModelConfig config;
   EXPECT_TRUE(CheckConfig(config).ok());
-  for (const char* name :
-       {"max_batch_size", "max_batch_tokens", "queue_delay_us", "latency_objective_us",
-        "step_slice_us", "max_queue_size", "max_queue_wait_us", "default_timeout_us",
-        "max_embedding_bytes", "max_sequences", "sequence_idle_us", "response_cache_bytes"}) {
+  for (const char* name : {"max_batch_size", "max_batch_tokens", "queue_delay_us",
+                           "latency_objective_us", "time_slice_us", "max_queue_size",
+                           "max_queue_wait_us", "default_timeout_us", "max_folded_embedding_bytes",
+                           "max_sequences", "max_sequence_idle_us", "response_cache_bytes"}) {
     EXPECT_THAT(Refusal(fmt::format("{}: -1", name)), HasSubstr(fmt::format("{} is '-1'", name)));
   }
   config.max_queue_wait_us = -1;

@@ -37,7 +37,7 @@ class IndexBoundsTest : public ::testing::Test {
 
   testing::TempFolder folder_;
   std::unique_ptr<Engine> engine_ =
-      *Engine::Create({.workers = 2, .memory_budget = int64_t{1} << 40, .time_cells = false});
+      *Engine::Create({.workers = 2, .memory_budget = int64_t{1} << 40, .autotune = false});
 };
 
 TEST_F(IndexBoundsTest, TheInputIsFoundThroughCastsAndReshapes) {

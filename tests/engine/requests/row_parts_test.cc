@@ -172,7 +172,7 @@ ModelBuilder Wide(bool apart) {
 class LargeRequestsTest : public ::testing::Test {
  protected:
   void Start(const ModelBuilder& model, EngineOptions options, const ModelConfig& config = {}) {
-    options.time_cells = false;
+    options.autotune = false;
     engine_ = *Engine::Create(options);
     Load("model", model, config);
     Load("other", testing::DoublingModel());

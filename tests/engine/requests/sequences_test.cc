@@ -37,7 +37,7 @@ class SequencesTest : public ::testing::Test {
   Status Load(const ModelBuilder& model, const ModelConfig& config, int workers = 2) {
     EngineOptions options;
     options.workers = workers;
-    options.time_cells = false;
+    options.autotune = false;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
@@ -223,7 +223,7 @@ class SequencesClockTest : public ::testing::Test {
     signature_.inputs = {{"x", DType::kFloat, shape}, {"s", DType::kFloat, shape}};
     signature_.outputs = {{"y", DType::kFloat, shape}, {"s_next", DType::kFloat, shape}};
     clock_.Advance(std::chrono::hours(1));
-    config_ = {.sequence_state = {{"s_next", "s"}}, .sequence_idle_us = idle_us};
+    config_ = {.sequence_state = {{"s_next", "s"}}, .max_sequence_idle_us = idle_us};
     auto sequences = Sequences::Create(config_, signature_, clock_);
     ASSERT_TRUE(sequences.ok());
     sequences_ = *std::move(sequences);

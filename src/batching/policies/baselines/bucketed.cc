@@ -71,7 +71,7 @@ class BucketedScheduler final : public GraphBatchScheduler {
         std::max(static_cast<int32_t>(use.requests.size()) - static_cast<int32_t>(nodes.size()), 0);
     const bool one_task = static_cast<int64_t>(use.requests.size()) <= options_.max_batch_size;
     if (one_task && width == 1 && !nodes.empty()) {
-      use.steps += AddSteps(type, WorkerOf(batch), options_.step_costs, options_.slice,
+      use.steps += AddSteps(type, WorkerOf(batch), options_.step_costs, options_.time_slice,
                             Waiting::kNobody, nodes, absent) -
                    1;
       step.padded_steps = nodes.front().steps > 1;

@@ -24,7 +24,7 @@ class GraphMergeScheduler final : public GraphBatchScheduler {
         return node.type == type;
       };
       Step step{.type = type, .nodes = TakeReady(batch, of_type), .padding_rows = 0};
-      AddSteps(type, WorkerOf(batch), options_.step_costs, options_.slice, Waiting::kNobody,
+      AddSteps(type, WorkerOf(batch), options_.step_costs, options_.time_slice, Waiting::kNobody,
                step.nodes);
       batch.steps.push_back(std::move(step));
     }

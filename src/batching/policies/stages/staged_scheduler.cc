@@ -192,7 +192,7 @@ void StagedScheduler::Stretch(Pipeline& pipeline) {
   const std::optional<StagedBatchId> id = pipeline.table.latest();
   if (!id || !pipeline.table.MayStretch(*id)) return;
   const BatchTable::Row& row = pipeline.table.row(*id);
-  const Duration limit = staged_.longest_wait;
+  const Duration limit = staged_.join_window;
   if (limit > Duration(0) && now() - row.created > limit) return;
   const Batch& batch = pipeline.batches.at(*id);
   const Load old = LoadOf(batch, 0, row.size);

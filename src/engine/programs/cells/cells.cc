@@ -275,8 +275,8 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
     types = std::move(made.types);
     cells = std::make_shared<const CellProgram>(std::move(made.program));
   } else {
-    StatusOr<SlicedModel> sliced =
-        SliceIntoCells(model.graph, {.max_embedding_bytes = model.config.max_embedding_bytes});
+    StatusOr<SlicedModel> sliced = SliceIntoCells(
+        model.graph, {.max_folded_embedding_bytes = model.config.max_folded_embedding_bytes});
     const std::vector<std::string> notes = sliced.ok() ? sliced->notes : std::vector<std::string>();
     StatusOr<CellProgram> made =
         sliced.ok() ? MakeCellProgram(*std::move(sliced), model.executable) : sliced.status();
@@ -301,7 +301,7 @@ StatusOr<std::unique_ptr<Program>> MakeCells(LoadingModel& model, std::string& r
       config.max_batch_size == 0 && (config.policy.empty() || config.policy == "cellular");
   std::vector<CellCosts> costs(cells->cells.size());
   if (on_host) {
-    costs = FindCellCosts(cells->cells, model.load.workers, model.load.time_cells && open,
+    costs = FindCellCosts(cells->cells, model.load.workers, model.load.autotune && open,
                           model.load.ReportTiming());
   }
   ChooseCellSizes(costs, config.max_batch_size, types);

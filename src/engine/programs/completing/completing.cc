@@ -270,7 +270,7 @@ class CompletingProgram final : public Program {
  public:
   CompletingProgram(CompletionConfig config, Signature signature, ServingPlan plan,
                     ModelCalls& calls)
-      : Program("completing", std::move(signature), std::move(plan)),
+      : Program("completion", std::move(signature), std::move(plan)),
         config_(std::move(config)),
         calls_(calls) {}
 

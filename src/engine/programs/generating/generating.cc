@@ -50,7 +50,7 @@ class GeneratingProgram final : public Program {
                     std::unique_ptr<GenerationInputs> inputs,
                     std::unique_ptr<GenerationCosts> costs, std::vector<std::string> notes,
                     std::vector<PassReport> passes)
-      : Program("generating", inputs->signature(), std::move(plan)),
+      : Program("decoder", inputs->signature(), std::move(plan)),
         step_(std::move(step)),
         encoder_(std::move(encoder)),
         inputs_(std::move(inputs)),
@@ -143,7 +143,7 @@ StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedReque
   const int64_t returned = GenerationInputs::Returned(request);
   auto made = std::make_unique<GeneratingRequest>(std::move(request), source, prompt,
                                                   std::move(limits), returned, step_->pool(),
-                                                  plan().config.share_prefixes, parts);
+                                                  plan().config.prefix_caching, parts);
   made->times.Arrive(counters_, Clock::Steady().Now());
   return made;
 }
@@ -311,12 +311,12 @@ void GeneratingProgram::Run(TaskRun& run, TaskDone done) {
 }
 
 // The part of a model's files and settings shown in its diagnosis.
-std::string Described(PagedStep& step, const GenerationConfig& config, int64_t cache_bytes) {
+std::string Described(PagedStep& step, const GenerationConfig& config, int64_t kv_cache_bytes) {
   std::string text = fmt::format(
       "it generates: up to {} tokens of prompt and answer; keys and values take {} bytes a token, "
       "{} MiB in blocks of {} tokens; greedy, with num_beams by beams, or with a temperature "
       "sampled",
-      step.max_length(), step.token_bytes(), cache_bytes >> 20, step.pool().block_tokens());
+      step.max_length(), step.token_bytes(), kv_cache_bytes >> 20, step.pool().block_tokens());
   if (step.max_source() > 0) {
     text += fmt::format("; of a source of up to {} tokens", step.max_source());
     text += config.start_token >= 0
@@ -420,18 +420,19 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   const int64_t block_bytes = token_bytes * kBlockTokens;
   const int64_t longest = (blocks_of(sizes.max_length) + blocks_of(sizes.max_source)) * block_bytes;
   const int64_t bytes =
-      settings.cache_bytes > 0
-          ? settings.cache_bytes
+      settings.kv_cache_bytes > 0
+          ? settings.kv_cache_bytes
           : std::max(longest, std::min(kDefaultCacheBytes, kDefaultLongest * longest));
   sizes.blocks = bytes / block_bytes;
   if (const int64_t usable = UsableMemoryBytes(); bytes > usable) {
     return InvalidArgument(
-        "keys and values take {} bytes (cache_bytes; left out, what one request of max_length {} "
+        "keys and values take {} bytes (kv_cache_bytes; left out, what one request of max_length "
+        "{} "
         "needs at least), and this process may use {}",
         bytes, sizes.max_length, usable);
   }
   if (sizes.blocks < 1) {
-    return InvalidArgument("cache_bytes is {}; a block of keys and values takes {}", bytes,
+    return InvalidArgument("kv_cache_bytes is {}; a block of keys and values takes {}", bytes,
                            block_bytes);
   }
   std::vector<std::string> notes = std::move(made->notes);
@@ -452,10 +453,10 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   }
   ModelConfig chosen = settings;
   chosen.max_length = static_cast<int>(sizes.max_length);
-  chosen.cache_bytes = sizes.blocks * block_bytes;
+  chosen.kv_cache_bytes = sizes.blocks * block_bytes;
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan,
-      PlanGenerationServing(chosen, Described(*step, config, chosen.cache_bytes), sizes.blocks));
+      PlanGenerationServing(chosen, Described(*step, config, chosen.kv_cache_bytes), sizes.blocks));
   std::unique_ptr<GenerationCosts> costs =
       GenerationCosts::Find(*step, plan.scheduling.max_batch_size, model.load);
   plan.scheduling.costs = costs.get();

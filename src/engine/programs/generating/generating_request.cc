@@ -31,14 +31,14 @@ int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, i
 
 GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                                      std::span<const int64_t> prompt, GenerationLimits limits,
-                                     int64_t returned, BlockPool& pool, bool share_prefixes,
+                                     int64_t returned, BlockPool& pool, bool prefix_caching,
                                      bool parts)
     : RequestGraph(std::move(request)),
       source_(source.begin(), source.end()),
       prompt_(prompt.begin(), prompt.end()),
       limits_(std::move(limits)),
       returned_(returned),
-      share_prefixes_(share_prefixes && source.empty()),
+      prefix_caching_(prefix_caching && source.empty()),
       pool_(pool),
       source_sequence_(pool),
       parts_(InParts(this->request(), parts && limits_.beams.beams == 1)) {
@@ -101,7 +101,7 @@ void GeneratingRequest::CompleteSource() { Grow(); }
 std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
                                                  std::vector<BlockPool::Copy>& copies) {
   reused_ = 0;
-  if (!std::exchange(started_, true) && share_prefixes_) {
+  if (!std::exchange(started_, true) && prefix_caching_) {
     reused_ = computed_ = sequences_[0].Reuse(prompt_);
   }
   begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(known() - computed_, 1));
@@ -143,7 +143,7 @@ int64_t GeneratingRequest::SetBack() {
 Status GeneratingRequest::Complete(std::span<const Choice> choices) {
   const bool of_prompt = computed_ < prompt_size();
   computed_ += std::exchange(begun_, 0);
-  if (of_prompt && share_prefixes_) {
+  if (of_prompt && prefix_caching_) {
     const auto read = static_cast<size_t>(std::min(computed_, prompt_size()));
     sequences_[0].Publish(std::span(prompt_).first(read));
   }

@@ -40,12 +40,12 @@ int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, i
 class GeneratingRequest final : public RequestGraph {
  public:
   // `source`: tokens for the encoder; empty: no encoder. `returned`: how many of its best
-  // hypotheses to return. `pool` must outlive it. `share_prefixes`: reuse blocks of other prompts
+  // hypotheses to return. `pool` must outlive it. `prefix_caching`: reuse blocks of other prompts
   // with the same beginning; never with a source, because keys and values depend on it. `parts` has
   // an effect only without beams: with them, the first token is not known until the end.
   GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                     std::span<const int64_t> prompt, GenerationLimits limits, int64_t returned,
-                    BlockPool& pool, bool share_prefixes, bool parts);
+                    BlockPool& pool, bool prefix_caching, bool parts);
 
   int32_t num_nodes() const override { return 1; }
   GraphNode run(int32_t index) const override;
@@ -122,7 +122,7 @@ class GeneratingRequest final : public RequestGraph {
   const std::vector<int64_t> source_, prompt_;
   const GenerationLimits limits_;
   const int64_t returned_;
-  const bool share_prefixes_;
+  const bool prefix_caching_;
   BlockPool& pool_;
   BlockPool::Sequence source_sequence_;
   std::vector<BlockPool::Sequence> sequences_;  // by live hypothesis; one before there are any

@@ -117,7 +117,7 @@ std::unique_ptr<GenerationCosts> GenerationCosts::Find(PagedStep& step, int max_
   DescribeForCosts(step.executable().graph(), description);
   const CostTable::Key key = CostTableKeyOf(description, load.workers);
   CostSamples samples = KeptCosts(key);
-  if (samples.empty() && load.time_cells) {
+  if (samples.empty() && load.autotune) {
     OnIdlePool(load.workers,
                [&](Team& team) { samples = Measure(step, max_tokens, team, load.ReportTiming()); });
     if (!samples.empty()) WarnNotKept(KeepCosts(key, samples));

@@ -26,15 +26,15 @@ Histogram DurationHistogram::Read() const {
 GenerationStatistics GenerationCounters::Read(const BlockPool& pool) const {
   GenerationStatistics statistics;
   statistics.waiting = waiting_.load(std::memory_order_relaxed);
-  statistics.live = live_.load(std::memory_order_relaxed);
+  statistics.running = live_.load(std::memory_order_relaxed);
   statistics.prompt_tokens = prompt_tokens_.load(std::memory_order_relaxed);
-  statistics.generated_tokens = generated_tokens_.load(std::memory_order_relaxed);
-  statistics.preempted = set_back_.load(std::memory_order_relaxed);
+  statistics.generation_tokens = generated_tokens_.load(std::memory_order_relaxed);
+  statistics.preemptions = set_back_.load(std::memory_order_relaxed);
   statistics.blocks = pool.blocks();
   const BlockPool::Use use = pool.use();
   statistics.blocks_used = use.blocks;
   statistics.block_tokens = pool.block_tokens();
-  statistics.tokens_held = use.tokens;
+  statistics.tokens_used = use.tokens;
   statistics.first_token_seconds = first_token_.Read();
   statistics.between_tokens_seconds = between_tokens_.Read();
   return statistics;

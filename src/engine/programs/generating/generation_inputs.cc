@@ -507,11 +507,12 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
   if (beams > 1) {
     return InvalidArgument(
         "keys and values of {} beams of up to {} tokens may take {} blocks of {} tokens, and "
-        "cache_bytes has {}; fewer num_beams or max_tokens may fit",
+        "kv_cache_bytes has {}; fewer num_beams or max_tokens may fit",
         beams, size + most, blocks, pool_.block_tokens(), pool_.blocks());
   }
   return InvalidArgument(
-      "keys and values of {} tokens do not fit into cache_bytes; {}a prompt and its max_tokens may "
+      "keys and values of {} tokens do not fit into kv_cache_bytes; {}a prompt and its max_tokens "
+      "may "
       "have {} together",
       source_size + size + most, room_.source ? "a source (in blocks of its own), " : "",
       pool_.blocks() * pool_.block_tokens() + 1);

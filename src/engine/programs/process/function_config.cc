@@ -35,7 +35,7 @@ constexpr const char* kPython = "python";
 constexpr const char* kExecutable = "python_executable";
 constexpr const char* kRetryAlone = "retry_alone";
 constexpr const char* kCalls = "calls";
-constexpr const char* kHooksApart = "hooks_apart";
+constexpr const char* kHooksApart = "separate_hooks";
 constexpr size_t kMostCalledModels = 64;
 
 // All settings except `python`.
@@ -67,13 +67,13 @@ void ReadSettings(const YamlValue& settings, FunctionConfig& config) {
     }
   }
   if (settings.Has(kHooksApart)) {
-    config.hooks_apart.clear();
+    config.separate_hooks.clear();
     for (const YamlValue& hook : settings.At(kHooksApart).List("a list of hooks")) {
       const std::string name = hook.Name();
       if (name != kPreprocess && name != kPostprocess) {
         hook.RefuseAllBut("preprocess or postprocess");
       }
-      config.hooks_apart.push_back(name);
+      config.separate_hooks.push_back(name);
     }
   }
 }

@@ -43,7 +43,7 @@ struct FunctionConfig {
   std::map<std::string, std::string> calls = {};
   // For a class: the per-item hooks, "preprocess" and "postprocess", that run in separate
   // processes; and the number of processes of each.
-  std::vector<std::string> hooks_apart = {};
+  std::vector<std::string> separate_hooks = {};
   int hook_workers = 1;
   // Batches sent to a worker, including the one that it computes, so that the next is ready when
   // one ends.

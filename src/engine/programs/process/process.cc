@@ -19,14 +19,14 @@ namespace {
 
 // The number over all stages, if the computing one has that many workers.
 int ProcessesOf(const FunctionConfig& config, int workers) {
-  return workers + static_cast<int>(config.hooks_apart.size()) * config.hook_workers;
+  return workers + static_cast<int>(config.separate_hooks.size()) * config.hook_workers;
 }
 
 class ProcessProgram final : public Program {
  public:
   ProcessProgram(Signature signature, ServingPlan plan, const FunctionConfig& config,
                  FunctionStages stages, const LoadOptions& load)
-      : Program("process", std::move(signature), std::move(plan)),
+      : Program("python", std::move(signature), std::move(plan)),
         config_(config),
         background_(load.background),
         calls_(load.calls),
@@ -49,7 +49,7 @@ class ProcessProgram final : public Program {
     ProgramView view;
     view.notes.push_back(fmt::format("function '{}' of {}, in {} worker processes of its own",
                                      config_.function, config_.file, config_.workers));
-    for (const std::string& hook : config_.hooks_apart) {
+    for (const std::string& hook : config_.separate_hooks) {
       view.notes.push_back(fmt::format("its {}(item), in {} others", hook, config_.hook_workers));
     }
     return view;
@@ -196,7 +196,7 @@ class ProcessProgram final : public Program {
 // Stages: a hook, or the main method and the hooks that run in its process.
 std::vector<std::string> PartsOf(const FunctionConfig& config) {
   const auto apart = [&](const char* hook) {
-    return std::count(config.hooks_apart.begin(), config.hooks_apart.end(), hook) > 0;
+    return std::count(config.separate_hooks.begin(), config.separate_hooks.end(), hook) > 0;
   };
   std::vector<std::string> parts;
   std::string computes = kPredict;
@@ -230,17 +230,17 @@ Status CheckStages(const FunctionStages& stages) {
         if (!stage->streams && (!stage->own_offsets[k] || stage->outputs[k].dtype == DType::kBytes))
           continue;
         return InvalidArgument(
-            "hooks_apart is for functions of equal rows or texts; '{}' is a Ragged, or yielded",
+            "separate_hooks is for functions of equal rows or texts; '{}' is a Ragged, or yielded",
             stage->outputs[k].name);
       }
       if (std::count(stage->ragged_inputs.begin(), stage->ragged_inputs.end(), true) > 0) {
         return InvalidArgument(
-            "hooks_apart is for functions of equal rows or texts; it takes a Ragged");
+            "separate_hooks is for functions of equal rows or texts; it takes a Ragged");
       }
     }
     if (before.outputs.size() != next.inputs.size()) {
       return InvalidArgument(
-          "hooks_apart: {} values are given by one process, and the next takes {}",
+          "separate_hooks: {} values are given by one process, and the next takes {}",
           before.outputs.size(), next.inputs.size());
     }
     for (size_t k = 0; k < before.outputs.size(); ++k) {
@@ -248,7 +248,7 @@ Status CheckStages(const FunctionStages& stages) {
       const SymbolicSpec& taken = next.inputs[k];
       if (given.dtype == taken.dtype && MayBeEqual(given.shape, taken.shape)) continue;
       return InvalidArgument(
-          "hooks_apart: '{}' is taken as {} {}, and comes from the process before as {} {}: "
+          "separate_hooks: '{}' is taken as {} {}, and comes from the process before as {} {}: "
           "annotate "
           "what it takes, or what the other returns",
           taken.name, DTypeName(taken.dtype), taken.shape.ToString(), DTypeName(given.dtype),

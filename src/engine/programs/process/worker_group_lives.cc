@@ -106,8 +106,7 @@ void WorkerGroup::Resize() {
       ++wanted_;
       busy_since_ = now;
       starts_.push_back(now);
-      spdlog::info("{}: all workers are busy; another is started, which makes {}", options_.name,
-                   wanted_);
+      spdlog::info("{}: all workers are busy; starting worker {}", options_.name, wanted_);
       return;
     }
     busy_since_.reset();
@@ -207,8 +206,8 @@ void WorkerGroup::Lose(const std::shared_ptr<Worker>& worker, std::string why) {
         break;
       }
       const Duration delay = blameless ? Duration(0) : restarts_.Died();
-      spdlog::error("{}: worker {} {}; another is started in {} ms", options_.name, worker->id, why,
-                    std::chrono::duration_cast<std::chrono::milliseconds>(delay).count());
+      spdlog::error("{}: worker {} {}; a new worker starts in {} ms", options_.name, worker->id,
+                    why, std::chrono::duration_cast<std::chrono::milliseconds>(delay).count());
       if (!worker->worn) starts_.push_back(clock_.Now() + delay);
     }
   }
@@ -221,13 +220,13 @@ void WorkerGroup::CheckWear(Worker& worker) {
   if (worker.worn) return;
   const char* why = nullptr;
   if (config.restart_after_batches > 0 && worker.batches >= config.restart_after_batches) {
-    why = "has computed restart_after_batches";
+    why = "reached restart_after_batches";
   } else if (config.restart_after_bytes > 0 && worker.batches % kBatchesBetweenChecks == 1 &&
              worker.process->ResidentBytes() >= config.restart_after_bytes) {
-    why = "has restart_after_bytes of memory";
+    why = "reached restart_after_bytes";
   }
   if (why == nullptr) return;
-  spdlog::info("{}: worker {} {}; another takes its place", options_.name, worker.id, why);
+  spdlog::info("{}: worker {} {}; a new worker replaces it", options_.name, worker.id, why);
   const Lock lock(mutex_);
   worker.worn = true;
   starts_.push_back(clock_.Now());

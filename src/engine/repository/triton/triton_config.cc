@@ -10,6 +10,7 @@
 #include <random>
 #include <utility>
 
+#include "base/renamed.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "engine/repository/model_config.h"
@@ -224,7 +225,7 @@ Status SetSequences(const triton::ModelSequenceBatching& from, ModelConfig& to) 
   to.queue_delay_us = Clamped(from.has_direct() ? from.direct().max_queue_delay_microseconds()
                                                 : oldest.max_queue_delay_microseconds());
   if (from.max_sequence_idle_microseconds() > 0) {
-    to.sequence_idle_us = Clamped(from.max_sequence_idle_microseconds());
+    to.max_sequence_idle_us = Clamped(from.max_sequence_idle_microseconds());
   }
   return absl::OkStatus();
 }
@@ -264,8 +265,9 @@ Status SetParameters(const triton::ModelConfig& from, ModelConfig& to,
                      std::vector<std::string>& ignored) {
   for (const triton::ModelConfig::ParameterEntry& parameter : from.parameters()) {
     const std::string& value = parameter.value().string_value();
-    if (value.empty()) continue;  // unset ones, as returned by GET /config
-    const StatusOr<bool> set = ApplySetting(parameter.key(), value, to);
+    if (value.empty()) continue;  // as GET /config gives those that are not set
+    const std::string name = CurrentSetting(parameter.key(), "config.pbtxt");
+    const StatusOr<bool> set = ApplySetting(name, value, to);
     if (!set.ok()) return Annotate(set.status(), "parameters");
     if (!*set) ignored.push_back(fmt::format("parameters '{}'", parameter.key()));
   }

@@ -72,10 +72,10 @@ class CellCostsTest : public ::testing::Test {
     before_ ? ::setenv("XDG_CACHE_HOME", before_->c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   }
 
-  std::vector<CellBatching> Cells(bool time_cells, const ModelConfig& config = {}) {
+  std::vector<CellBatching> Cells(bool autotune, const ModelConfig& config = {}) {
     EngineOptions options;
     options.workers = 2;
-    options.time_cells = time_cells;
+    options.autotune = autotune;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return {};
     const Status loaded = (*engine)->LoadModel("m", model_, config);

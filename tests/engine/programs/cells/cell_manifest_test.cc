@@ -105,7 +105,7 @@ class CellManifestLoadTest : public ::testing::Test {
     WriteFile(folder_ / "outside.onnx", testing::EncoderCell().Bytes());
     EngineOptions options;
     options.workers = 1;
-    options.time_cells = false;
+    options.autotune = false;
     auto engine = Engine::Create(options);
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);

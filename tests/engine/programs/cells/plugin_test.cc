@@ -43,7 +43,7 @@ class PluginTest : public ::testing::Test {
  protected:
   void SetUp() override {
     WriteFile(folder_ / "m/1/pair.onnx", PairCell().Bytes());
-    auto engine = Engine::Create({.workers = 2, .time_cells = false, .allow_plugins = true});
+    auto engine = Engine::Create({.workers = 2, .autotune = false, .allow_plugins = true});
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);
   }
@@ -112,7 +112,7 @@ class FirstAndLast : public Unfolder {
 };
 
 TEST_F(PluginTest, AFunctionOfTheProgramTakesThePlaceOfALibrary) {
-  engine_ = *Engine::Create({.workers = 1, .time_cells = false});  // no plugins are allowed
+  engine_ = *Engine::Create({.workers = 1, .autotune = false});  // no plugins are allowed
   WriteFile(folder_ / "m/model.yaml", Yaml("no_library"));
   ModelConfig config;
   config.unfold = [](const UnfoldPlugin::Model& model) -> StatusOr<UnfolderFactory> {
@@ -148,7 +148,7 @@ TEST_F(PluginTest, ALibraryOutsideOfTheModelsFolderIsRefused) {
 }
 
 TEST_F(PluginTest, WithoutLeaveNothingOfAPluginIsOpened) {
-  engine_ = *Engine::Create({.workers = 1, .time_cells = false});
+  engine_ = *Engine::Create({.workers = 1, .autotune = false});
   WriteFile(folder_ / "m/text.so", "opening this would say that it cannot be loaded");
   EXPECT_THAT(Refusal(Yaml("text.so")),
               AllOf(HasSubstr("'text.so'"), HasSubstr("--allow-plugins")));

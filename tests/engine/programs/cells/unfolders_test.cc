@@ -84,7 +84,7 @@ class UnfoldersTest : public ::testing::Test {
     WriteFile(folder_ / "m/model.yaml", yaml);
     EngineOptions options;
     options.workers = workers;
-    options.time_cells = false;
+    options.autotune = false;
     auto engine = Engine::Create(options);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);

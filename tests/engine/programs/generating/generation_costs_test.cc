@@ -45,7 +45,7 @@ class GenerationCostsTest : public ::testing::Test {
 TEST_F(GenerationCostsTest, AreMeasuredOnceAndKept) {
   const auto step = Step(200);
   EXPECT_EQ(GenerationCosts::Find(*step, 16, {.workers = 2}), nullptr);
-  const auto costs = GenerationCosts::Find(*step, 16, {.workers = 2, .time_cells = true});
+  const auto costs = GenerationCosts::Find(*step, 16, {.workers = 2, .autotune = true});
   ASSERT_NE(costs, nullptr);
   EXPECT_EQ(step->pool().use().blocks, 0);
   for (const int32_t tokens : {1, 2, 3, 8, 16, 100}) {
@@ -81,7 +81,7 @@ TEST(GenerationCostsSamplesTest, WhatWasNotTimedGoesOnAsTheTokensBeforeDid) {
 
 TEST_F(GenerationCostsTest, WhatThereIsNoRoomForIsNotMeasured) {
   const auto step = Step(5);
-  const auto costs = GenerationCosts::Find(*step, 16, {.workers = 1, .time_cells = true});
+  const auto costs = GenerationCosts::Find(*step, 16, {.workers = 1, .autotune = true});
   ASSERT_NE(costs, nullptr);
   // One sequence of 33 to 48 tokens fits, with those before it.
   EXPECT_EQ(Of(*costs, 16, 9), Of(*costs, 16, 1));
@@ -89,7 +89,7 @@ TEST_F(GenerationCostsTest, WhatThereIsNoRoomForIsNotMeasured) {
 
 TEST_F(GenerationCostsTest, AreLearntFromWhatAllWorkersRan) {
   const auto step = Step(200);
-  const auto costs = GenerationCosts::Find(*step, 8, {.workers = 2, .time_cells = true});
+  const auto costs = GenerationCosts::Find(*step, 8, {.workers = 2, .autotune = true});
   ASSERT_NE(costs, nullptr);
   const Duration before = Of(*costs, 4, 4);
   costs->Learn({4, 4}, false, 100 * before);  // one of two

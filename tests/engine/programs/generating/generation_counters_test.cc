@@ -33,7 +33,7 @@ TEST(GenerationCountersTest, ARequestWaitsIsLiveAndLeaves) {
   times.Start();
   times.Start();  // its second piece
   EXPECT_EQ(counters.Read(pool).waiting, 0);
-  EXPECT_EQ(counters.Read(pool).live, 1);
+  EXPECT_EQ(counters.Read(pool).running, 1);
   EXPECT_EQ(counters.Read(pool).prompt_tokens, 0);
   times.Token(40, At(30));
   times.Token(40, At(34));
@@ -45,14 +45,14 @@ TEST(GenerationCountersTest, ARequestWaitsIsLiveAndLeaves) {
   ASSERT_TRUE(sequence.Grow(17));
   const GenerationStatistics read = counters.Read(pool);
   EXPECT_EQ(read.waiting, 0);
-  EXPECT_EQ(read.live, 0);
+  EXPECT_EQ(read.running, 0);
   EXPECT_EQ(read.prompt_tokens, 40);
-  EXPECT_EQ(read.generated_tokens, 3);
-  EXPECT_EQ(read.preempted, 1);
+  EXPECT_EQ(read.generation_tokens, 3);
+  EXPECT_EQ(read.preemptions, 1);
   EXPECT_EQ(read.blocks, 8);
   EXPECT_EQ(read.blocks_used, 2);
   EXPECT_EQ(read.block_tokens, pool.block_tokens());
-  EXPECT_EQ(read.tokens_held, 17);
+  EXPECT_EQ(read.tokens_used, 17);
   EXPECT_EQ(Count(read.first_token_seconds), 1);
   EXPECT_EQ(Below(read.first_token_seconds, 5e-2), 1);
   EXPECT_DOUBLE_EQ(read.first_token_seconds.sum, 0.030);
@@ -69,10 +69,10 @@ TEST(GenerationCountersTest, WhoIsCancelledLeavesWithItsEnd) {
     waiting.Arrive(counters, At(0));
     live.Arrive(counters, At(0));
     live.Start();
-    EXPECT_EQ(counters.Read(pool).waiting + counters.Read(pool).live, 2);
+    EXPECT_EQ(counters.Read(pool).waiting + counters.Read(pool).running, 2);
   }
   EXPECT_EQ(counters.Read(pool).waiting, 0);
-  EXPECT_EQ(counters.Read(pool).live, 0);
+  EXPECT_EQ(counters.Read(pool).running, 0);
 }
 
 TEST(GenerationCountersTest, TimesBeyondAllBoundsCount) {

@@ -27,7 +27,7 @@ TEST_F(ProcessTest, AnswersRowByRow) {
   ASSERT_TRUE(metadata.ok());
   EXPECT_EQ(metadata->platform, "python_chairlift");
   EXPECT_TRUE(metadata->batches);
-  EXPECT_EQ(metadata->programs.back().kind, "process");
+  EXPECT_EQ(metadata->programs.back().kind, "python");
   EXPECT_THAT(metadata->diagnosis, HasSubstr("function 'predict'"));
 }
 
@@ -175,7 +175,7 @@ TEST_F(ProcessTest, HooksApartRunWhileOtherBatchesAreComputed) {
                        "    while not seen.exists(): time.sleep(0.001)\n"
                        "    return x * self.weight\n"
                        "  def postprocess(self, item): return -item / self.weight\n",
-                   "hooks_apart: [preprocess, postprocess]\nmax_batch_size: 1\n"
+                   "separate_hooks: [preprocess, postprocess]\nmax_batch_size: 1\n"
                    "batches_in_flight: 1\n")
                   .ok());
   std::vector<Answer> answers;
@@ -197,7 +197,7 @@ TEST_F(ProcessTest, OnlyTheGuiltyFailThroughAllStages) {
                    "  def postprocess(self, item):\n"
                    "    if item[0] == 8: raise ValueError('eight')\n"
                    "    return item\n",
-                   "hooks_apart: [preprocess, postprocess]\n")
+                   "separate_hooks: [preprocess, postprocess]\n")
                   .ok());
   for (int round = 0; round < 20; ++round) {
     std::vector<Answer> answers;
@@ -214,16 +214,16 @@ TEST_F(ProcessTest, OnlyTheGuiltyFailThroughAllStages) {
 }
 
 TEST_F(ProcessTest, HooksApartMustBeOfTheClass) {
-  EXPECT_THAT(MessageOf(Load("def predict(x): return x", "hooks_apart: [preprocess]\n")),
+  EXPECT_THAT(MessageOf(Load("def predict(x): return x", "separate_hooks: [preprocess]\n")),
               HasSubstr("'predict' is not a class"));
   EXPECT_THAT(MessageOf(Load("class predict:\n  def predict(self, x): return x\n",
-                             "hooks_apart: [postprocess]\n")),
+                             "separate_hooks: [postprocess]\n")),
               HasSubstr("has no postprocess(item)"));
   EXPECT_THAT(MessageOf(Load("class predict:\n"
                              "  def predict(self, x): yield x\n"
                              "  def postprocess(self, item): return item\n",
-                             "hooks_apart: [postprocess]\n")),
-              HasSubstr("hooks_apart is for functions of equal rows"));
+                             "separate_hooks: [postprocess]\n")),
+              HasSubstr("separate_hooks is for functions of equal rows"));
 }
 
 // Each answer is that of its request alone, whichever requests are batched with it; batches have at

@@ -287,7 +287,7 @@ TEST(FunctionConfig, ReadsItsSettingsAndRefusesOthers) {
   for (const char* bad :
        {"workers: 2", "python: my.py", "python: ../my.py:f", "python: my.py:f\nworkers: 0",
         "python: my.py:f\nretry_alone: maybe", "python: [1]",
-        "python: my.py:f\nhooks_apart: [predict]", "python: my.py:f\nhooks_apart: preprocess"}) {
+        "python: my.py:f\nseparate_hooks: [predict]", "python: my.py:f\nseparate_hooks: preprocess"}) {
     EXPECT_FALSE(read(bad).ok()) << bad;
   }
 }

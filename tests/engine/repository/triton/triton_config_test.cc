@@ -80,7 +80,7 @@ sequence_batching {
 )");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(read->config.sequence_state, ElementsAre(Pair("out", "in")));
-  EXPECT_EQ(read->config.sequence_idle_us, 5'000'000);
+  EXPECT_EQ(read->config.max_sequence_idle_us, 5'000'000);
   EXPECT_EQ(read->config.queue_delay_us, 7);
   EXPECT_THAT(read->config.preferred_batch_sizes, ElementsAre(2));
   EXPECT_THAT(read->ignored, ElementsAre(HasSubstr("max_candidate_sequences")));
@@ -243,7 +243,7 @@ class TritonRepositoryTest : public ::testing::Test {
   }
 
   TempFolder folder_;
-  std::unique_ptr<Engine> engine_ = *Engine::Create({.workers = 1, .time_cells = false});
+  std::unique_ptr<Engine> engine_ = *Engine::Create({.workers = 1, .autotune = false});
 };
 
 TEST_F(TritonRepositoryTest, ServesAModelAsItsConfigurationSays) {

@@ -76,7 +76,7 @@ class TritonServingTest : public ::testing::Test {
 
   TempFolder folder_;
   std::unique_ptr<Engine> engine_ =
-      *Engine::Create({.workers = 1, .time_cells = false, .model_config_name = "fast"});
+      *Engine::Create({.workers = 1, .autotune = false, .model_config_name = "fast"});
 };
 
 void ExpectFloats(const Tensor& tensor, const Shape& shape, const std::vector<float>& values) {
