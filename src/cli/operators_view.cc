@@ -165,7 +165,7 @@ std::vector<std::string> Diversities(const std::vector<SymbolicSpec>& inputs, co
 
 std::string OperatorsSvg(const std::string& model, const Graph& graph,
                          std::span<const CostByRows> costs, std::span<const NodeRange> stages) {
-  constexpr double kLeft = 70, kTop = 100, kWidth = 700, kHeight = 300, kBelow = 130;
+  constexpr double kLeft = 70, kTop = 100, kWidth = 700, kHeight = 300, kBelow = 105;
   constexpr size_t kColours = 7, kNamed = 10;
   std::vector<size_t> run;  // nodes that are
   double low = 1e300, high = 0;
