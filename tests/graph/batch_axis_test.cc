@@ -624,5 +624,123 @@ TEST(BatchAxisTest, WhatStandsBesideAttentionKeepsRowsApart) {
   EXPECT_TRUE(report.batches) << report.why;
 }
 
+// x [b, t, 4], looked up by the numbers of its rows beside others.
+void LooksUp(GraphProtoBuilder& m, const std::function<void(GraphProtoBuilder&)>& change = {}) {
+  m.Ints("one_axis", {1}).Ints("zero_axis", {0}).Ints("last", {-1});
+  for (const auto& [name, number] : {std::pair("zero", 0), {"one", 1}}) {
+    m.Tensor(name, kInt64, {})->add_int64_data(number);
+  }
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "zero"}, {"n"});
+  m.Node("Gather", {"shape", "one"}, {"t"});
+  m.Node("Range", {"zero", "n", "one"}, {"all_rows"});
+  if (change) {
+    change(m);
+  } else {
+    m.Node("Identity", {"all_rows"}, {"rows"});
+  }
+  m.Node("Range", {"zero", "t", "one"}, {"places"});
+  m.Node("Unsqueeze", {"rows", "one_axis"}, {"rows2"});
+  m.Node("Unsqueeze", {"places", "zero_axis"}, {"places2"});
+  m.Node("Max", {"rows2", "places2"}, {"both"});
+  m.Node("Shape", {"both"}, {"both_shape"});
+  for (const std::string of : {"rows2", "places2"}) {
+    m.Node("Expand", {of, "both_shape"}, {of + "_all"});
+    m.Node("Unsqueeze", {of + "_all", "last"}, {of + "_column"});
+  }
+  m.Node("Concat", {"rows2_column", "places2_column"}, {"at"}).Int("axis", -1);
+  m.Node("GatherND", {"x", "at"}, {"y"});
+}
+// The row of x [b, t, 4] that `last` says, or its own number where nothing is given.
+void PicksLast(GraphProtoBuilder& m, const std::string& rows_op) {
+  m.Ints("last_axis", {-1}).Ints("two_axis", {2});
+  for (const auto& [name, number] : {std::pair("zero", 0), {"one", 1}}) {
+    m.Tensor(name, kInt64, {})->add_int64_data(number);
+  }
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "zero"}, {"n"});
+  m.Node("Range", {"zero", "n", "one"}, {"all_rows"});
+  m.Node("ReduceMax", {"x"}, {"largest"}).Ints("axes", {2}).Int("keepdims", 0);
+  m.Node("ArgMax", {"largest"}, {"best"}).Int("axis", 1).Int("keepdims", 0);
+  m.Node(rows_op, {"all_rows", "zero"}, {"rows"});
+  m.Node("Unsqueeze", {"rows", "last_axis"}, {"rows_column"});
+  m.Node("Unsqueeze", {"best", "last_axis"}, {"best_column"});
+  m.Node("Concat", {"rows_column", "best_column"}, {"at"}).Int("axis", -1);
+  m.Node("GatherND", {"x", "at"}, {"y"});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    NumbersOfRows, BatchAxisTest,
+    ::testing::Values(Case{"each row at its own number",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) { LooksUp(m); },
+                           ""},
+                      Case{"numbers from the end, never taken",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) {
+                             LooksUp(m, [](GraphProtoBuilder& b) {
+                               b.Node("Less", {"all_rows", "zero"}, {"negative"});
+                               b.Node("Add", {"all_rows", "n"}, {"wrapped"});
+                               b.Node("Where", {"negative", "wrapped", "all_rows"}, {"rows"});
+                             });
+                           },
+                           ""},
+                      Case{"rows in reverse",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) {
+                             LooksUp(m, [](GraphProtoBuilder& b) {
+                               b.Node("Sub", {"n", "one"}, {"end"});
+                               b.Node("Sub", {"end", "all_rows"}, {"rows"});
+                             });
+                           },
+                           "computes with the numbers of rows"},
+                      Case{"the first row for all",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) {
+                             LooksUp(m, [](GraphProtoBuilder& b) {
+                               b.Node("Mul", {"all_rows", "zero"}, {"rows"});
+                             });
+                           },
+                           "(GatherND)"},
+                      Case{"the best place of each row",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) { PicksLast(m, "Add"); },
+                           ""},
+                      Case{"the best place of the first row",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) { PicksLast(m, "Mul"); },
+                           "(GatherND)"},
+                      Case{"added to the rows",
+                           {"b", 4},
+                           [](GraphProtoBuilder& m) {
+                             m.Ints("one_axis", {1});
+                             for (const auto& [name, number] : {std::pair("zero", 0), {"one", 1}}) {
+                               m.Tensor(name, kInt64, {})->add_int64_data(number);
+                             }
+                             m.Node("Shape", {"x"}, {"shape"});
+                             m.Node("Gather", {"shape", "zero"}, {"n"});
+                             m.Node("Range", {"zero", "n", "one"}, {"rows"});
+                             m.Node("Unsqueeze", {"rows", "one_axis"}, {"column"});
+                             m.Node("Cast", {"column"}, {"number"}).Int("to", kFloat);
+                             m.Node("Add", {"x", "number"}, {"y"});
+                           },
+                           "computes with the numbers of rows"},
+                      Case{"of a table",
+                           {"b", 4},
+                           [](GraphProtoBuilder& m) {
+                             auto* table = m.Tensor("table", kFloat, {9, 4});
+                             for (int i = 0; i < 36; ++i)
+                               table->add_float_data(static_cast<float>(i));
+                             for (const auto& [name, number] : {std::pair("zero", 0), {"one", 1}}) {
+                               m.Tensor(name, kInt64, {})->add_int64_data(number);
+                             }
+                             m.Node("Shape", {"x"}, {"shape"});
+                             m.Node("Gather", {"shape", "zero"}, {"n"});
+                             m.Node("Range", {"zero", "n", "one"}, {"rows"});
+                             m.Node("Gather", {"table", "rows"}, {"picked"});
+                             m.Node("Add", {"x", "picked"}, {"y"});
+                           },
+                           "computes with the numbers of rows"}));
+
 }  // namespace
 }  // namespace chairlift

@@ -21,6 +21,8 @@ SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs) {
   sequences.token_outputs = ragged.output_is_tokens;
   sequences.mask = ragged.mask;
   sequences.marks = ragged.marks;
+  sequences.first_marks = ragged.first_marks;
+  sequences.all_marks = ragged.all_marks;
   sequences.sequences_ignore_masked = ragged.rows_ignore_masked;
   sequences.sequences_ignore_trailing = ragged.rows_ignore_trailing;
   sequences.min_length = std::max<int64_t>(ragged.min_length, 1);

@@ -193,11 +193,28 @@ bool IsZerosAndOnes(const Tensor& marks) {
   });
 }
 
-// Decides which tokens are computed. False if nothing is proved for such a mask: it has elements
-// other than 0 and 1, or padding would count as much as its tokens.
+// Whether the first token of each sequence counts, or all do.
+bool Count(const Tensor& marks, bool all) {
+  const auto length = static_cast<size_t>(marks.shape()[1]);
+  return VisitMask(marks, [&](auto values) {
+    using T = typename decltype(values)::value_type;
+    for (size_t i = 0; i < values.size(); i += all ? 1 : length) {
+      if (values[i] == T{}) return false;
+    }
+    return true;
+  });
+}
+
+// Which tokens are computed. False where nothing is proved of such a mask: where it has elements
+// other than 0 and 1, or where padding would count as much as its tokens.
 bool FitMask(const SequenceSignature& sequences, ValidatedRequest& validated) {
   for (const int input : sequences.marks) {
     if (!IsZerosAndOnes(validated.inputs[static_cast<size_t>(input)])) return false;
+  }
+  for (const bool all : {false, true}) {
+    for (const int input : all ? sequences.all_marks : sequences.first_marks) {
+      if (!Count(validated.inputs[static_cast<size_t>(input)], all)) return false;
+    }
   }
   if (sequences.mask < 0) return true;
   const Tensor& mask = validated.inputs[static_cast<size_t>(sequences.mask)];

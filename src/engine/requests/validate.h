@@ -19,12 +19,13 @@ namespace chairlift {
 struct SequenceSignature {
   bool padded = false;
   std::vector<bool> token_inputs;  // by input: [sequences, length, …]; others are [sequences, …]
-  std::vector<bool> token_outputs;  // by output, in the same way
-  int mask = -1;                    // the input that marks valid tokens with 1; −1: none
-  std::vector<int> marks;           // inputs that must be 0 and 1, like `mask`; other requests run
-                                    // alone
-  // Whether invalid tokens have no effect on outputs of sequences: all of them, or those after a
-  // sequence's last valid one.
+  std::vector<bool> token_outputs;  // by output, likewise
+  int mask = -1;                    // the input that marks with 1 the tokens that count; −1: none
+  std::vector<int> marks;           // inputs of 0 and 1 only, as `mask` is; others run alone
+  // Likewise, those of which the first token of each sequence has 1, or all tokens have.
+  std::vector<int> first_marks, all_marks;
+  // Whether tokens that do not count change nothing in outputs of sequences: all of them, or those
+  // behind a sequence's last one that counts.
   bool sequences_ignore_masked = false;
   bool sequences_ignore_trailing = false;
   int64_t min_length = 1;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/batch_axis/places.h"
+
 namespace chairlift::batch_axis {
 
 const RuleTable& BatchRules() {
@@ -169,16 +171,24 @@ std::vector<State> Propagate(const Graph& graph, const RuleTable& rules, const s
   states.reserve(graph.values.size());
   for (const Value& value : graph.values) states.push_back(Known(value, symbol));
   for (size_t i = 0; i < graph.inputs.size(); ++i) states[graph.inputs[i]] = inputs[i];
+  Places places(graph, symbol, states);
   for (const Node& node : graph.nodes) {
     State mixed;
     mixed.kind = State::Kind::kMixed;
-    const auto input = std::find_if(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-      return id != kNoValue && states[id].kind == State::Kind::kMixed;
-    });
+    const auto find = [&](const auto& is) {
+      return std::find_if(node.inputs.begin(), node.inputs.end(),
+                          [&](ValueId id) { return id != kNoValue && is(states[id]); });
+    };
+    const auto input = find([](const State& s) { return s.kind == State::Kind::kMixed; });
     if (input != node.inputs.end()) {
       mixed.why = states[*input].why;
     } else {
-      const Status status = VisitNode(graph, node, rules, symbol, states);
+      places.Read(node);
+      const bool reads_places =
+          find([](const State& s) { return s.places(); }) != node.inputs.end();
+      Status status =
+          reads_places ? places.Follow(node) : VisitNode(graph, node, rules, symbol, states);
+      if (!status.ok() && !reads_places && places.Knows(node)) status = places.Follow(node);
       if (status.ok()) continue;
       mixed.why = fmt::format("{}: {}", node.Describe(), Message(status));
     }

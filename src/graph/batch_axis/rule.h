@@ -7,6 +7,9 @@
 //            the arithmetic on it), element by element;
 //   rows     along `axis`, entry (o·N + n)·inner + i depends on row n alone; the axis has
 //            outer·N·inner entries, and no other dimension depends on the batch;
+//   places   numbers that follow from indices and sizes, the batch's among them (places.h);
+//   picks    rows along `axis`, integers: the row's own number in `column` of the last axis, and
+//            numbers that follow from the row in the others;
 //   mixed    anything else, with the reason.
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_RULE_H_
 #define CHAIRLIFT_GRAPH_BATCH_AXIS_RULE_H_
@@ -24,12 +27,13 @@
 namespace chairlift::batch_axis {
 
 struct State {
-  enum class Kind { kAbsent, kShared, kSizes, kRows, kMixed };
+  enum class Kind { kAbsent, kShared, kSizes, kRows, kPlaces, kPicks, kMixed };
   Kind kind = Kind::kAbsent;
-  int axis = 0;  // for rows
-  Extent outer;  // for rows
-  Extent inner;  // for rows
-  // For sizes, and for shared integers of rank 0 or 1 if they are known.
+  int axis = 0;     // of rows and picks
+  int column = -1;  // of picks
+  Extent outer;     // of rows
+  Extent inner;     // of rows
+  // Of sizes, and of shared integers of rank 0 or 1 where they are known.
   std::optional<std::vector<Extent>> elements;
   std::string why;  // for mixed
 
@@ -52,7 +56,8 @@ struct State {
   bool shared() const { return kind == Kind::kShared || kind == Kind::kAbsent; }
   bool rows() const { return kind == Kind::kRows; }
   bool sizes() const { return kind == Kind::kSizes; }
-  // Whether both divide the axis among the rows in the same way.
+  bool places() const { return kind == Kind::kPlaces || kind == Kind::kPicks; }
+  // Whether the axis is divided among the rows in the same way.
   bool SameRows(const State& other) const { return outer == other.outer && inner == other.inner; }
 };
 

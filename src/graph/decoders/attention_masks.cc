@@ -10,17 +10,25 @@
 #include "graph/ragged/mask_proof.h"
 
 namespace chairlift::decoders {
+namespace {
+
+// What a bias hides by: sums with scores stay finite.
+constexpr float kHidden = -1e30f;
+
+}  // namespace
 
 StatusOr<ValueId> AttentionMasks::BiasOf(ValueId mask, const Node& attention, bool causal) {
   const auto key = std::pair(mask, causal);
   if (const auto found = biases_.find(key); found != biases_.end()) return found->second;
-  const Pattern& pattern = reader_.of(mask);
+  const Pattern& followed = reader_.of(mask);
+  const std::optional<Pattern> window = followed.AsCurve();
+  const Pattern& pattern = window ? *window : followed;
   const int rank = pattern.rank();
   const auto apart = rank >= 2 && rank <= 4
                          ? Line::Sum(Line::Index(rank - 1), position_(rank - 2), -1)
                          : std::nullopt;
   const auto back = apart ? Line::Sum(Line(), *apart, -1) : std::nullopt;
-  if (!back || (pattern.line != *apart && pattern.line != *back) ||
+  if (!back || !pattern.is_curve() || (pattern.line != *apart && pattern.line != *back) ||
       pattern.curve.dtype() != DType::kFloat ||
       (pattern.column >= 0 && pattern.column != rank - 3) ||
       pattern.dims[static_cast<size_t>(rank - 2)] != Line::Of(Size::kNew) ||
@@ -36,14 +44,17 @@ StatusOr<ValueId> AttentionMasks::BiasOf(ValueId mask, const Node& attention, bo
       const int64_t from = pattern.line == *apart ? i : points - 1 - i;
       const float added = pattern.curve.data<float>()[from * columns + (columns == 1 ? 0 : h)];
       const bool later = causal && i > kReach;
-      // A bias does not hide anything.
-      if (later ? !(added <= -ragged::kHidingScore) : !(std::abs(added) < ragged::kHidingScore)) {
+      // It may hide what is far, as a window does, but not a query's own key.
+      const bool seen =
+          added < ragged::kHidingScore && (i != kReach || added > -ragged::kHidingScore);
+      if (later ? !(added <= -ragged::kHidingScore) : !seen) {
         return Unimplemented("its mask adds {} where the key is {} tokens behind the query", added,
                              i - kReach);
       }
-      bias.data<float>()[h * points + i] = later ? 0.0f : added;
+      bias.data<float>()[h * points + i] = later ? 0.0f : std::max(added, kHidden);
     }
   }
+  reader_.LimitTokens(kReach + 1);
   const ValueId id = AddConstant(graph_, fmt::format("bias/{}", mask), std::move(bias));
   biases_[key] = id;
   return id;

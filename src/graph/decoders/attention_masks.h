@@ -8,10 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 #include "graph/ir.h"
 
 namespace chairlift::decoders {
+
+using analysis::kReach;
+using analysis::Line;
+using analysis::Pattern;
+using analysis::PatternReader;
+using analysis::Size;
 
 // Errors are Unimplemented, and say what the mask does instead.
 class AttentionMasks {

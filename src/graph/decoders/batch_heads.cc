@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 #include "graph/decoders/without_past.h"
 #include "graph/infer.h"
 #include "graph/passes/rewrite.h"

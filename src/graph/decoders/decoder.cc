@@ -59,10 +59,11 @@ StatusOr<Graph> PickCacheBranch(const Graph& graph) {
 }  // namespace
 
 bool HasPast(const Graph& graph) {
-  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
-    const Value& value = graph.values[static_cast<size_t>(id)];
-    return value.name.starts_with(kPastPrefix) || decoders::JoinedLayer(value).has_value();
-  });
+  return !decoders::GrownPorts(graph).empty() ||
+         std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+           const Value& value = graph.values[static_cast<size_t>(id)];
+           return value.name.starts_with(kPastPrefix) || decoders::JoinedLayer(value).has_value();
+         });
 }
 
 bool HasSource(const Graph& graph) {

@@ -8,12 +8,17 @@
 #include <vector>
 
 #include "base/status.h"
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 #include "graph/ir.h"
 
 namespace chairlift::decoders {
 
-// Adds nodes after those of the graph. The graph and `reader` must outlive it.
+using analysis::Line;
+using analysis::Pattern;
+using analysis::PatternReader;
+using analysis::Size;
+
+// Adds nodes behind those of the graph, which with `reader` must outlive it.
 class KnownValues {
  public:
   // `input`: [batch, length, ...], whose length is `length`. `position`: that of a token along an

@@ -27,6 +27,7 @@ class PortNormaliser {
   explicit PortNormaliser(Graph& graph) : graph_(graph) {}
 
   Status Run() {
+    NameGrown();
     WidenTokens();
     SplitPasts();
     CHAIRLIFT_RETURN_IF_ERROR(SplitPresents());
@@ -56,6 +57,22 @@ class PortNormaliser {
   ValueId Integers(std::vector<int64_t> values, const Shape& shape) {
     return AddConstant(graph_, fmt::format("ports/{}", graph_.values.size()),
                        Tensor::Of<int64_t>(shape, std::span<const int64_t>(values)));
+  }
+
+  // Which of a layer's two are keys does not matter: attention says so.
+  void NameGrown() {
+    const auto grown = GrownPorts(graph_);
+    if (grown.empty()) return;
+    std::vector<bool> named(graph_.outputs.size(), false);
+    for (size_t i = 0; i < grown.size(); ++i) {
+      const std::string layer = fmt::format("{}{}", i / 2, kParts[i % 2]);
+      At(graph_.inputs[grown[i].first]).name = "past_key_values." + layer;
+      At(graph_.outputs[grown[i].second]).name = "present." + layer;
+      named[grown[i].second] = true;
+    }
+    if (std::count(named.begin(), named.end(), false) != 1) return;
+    const auto logits = std::find(named.begin(), named.end(), false) - named.begin();
+    At(graph_.outputs[static_cast<size_t>(logits)]).name = "logits";
   }
 
   void WidenTokens() {
@@ -204,6 +221,33 @@ std::optional<std::string> JoinedLayer(const Value& value) {
   const bool both = value.shape.has_rank() && value.shape.rank() == 5 && value.shape[0].known() &&
                     value.shape[0].value() == 2;
   return both ? LayerOf(value.name, kPast) : std::nullopt;
+}
+
+std::vector<std::pair<size_t, size_t>> GrownPorts(const Graph& graph) {
+  std::vector<std::pair<size_t, size_t>> grown;
+  const bool tokens = std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+    return graph.values[static_cast<size_t>(id)].name == "input_ids";
+  });
+  if (!tokens) return grown;
+  const Links links(graph);
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const Value& value = graph.values[static_cast<size_t>(graph.inputs[i])];
+    if (value.name.starts_with("past_key_values.")) return {};
+    if (!value.shape.has_rank() || value.shape.rank() != 4 || value.shape[2].known()) continue;
+    for (size_t o = 0; o < graph.outputs.size(); ++o) {
+      const int n = links.producer(graph.outputs[o]);
+      if (n < 0) continue;
+      const Node& node = graph.nodes[static_cast<size_t>(n)];
+      const int64_t axis = node.attributes.Int("axis", 0);
+      if (!Is(node, "Concat") || node.inputs.size() != 2 || node.inputs[0] != graph.inputs[i] ||
+          (axis != 2 && axis != -2)) {
+        continue;
+      }
+      grown.emplace_back(i, o);
+      break;
+    }
+  }
+  return grown;
 }
 
 Status NormalisePorts(Graph& graph) { return PortNormaliser(graph).Run(); }

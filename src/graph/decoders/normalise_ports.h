@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "graph/ir.h"
 
@@ -13,9 +15,16 @@ namespace chairlift::decoders {
 // the value is something else. onnxruntime's own scripts write GPT-2 in this form.
 std::optional<std::string> JoinedLayer(const Value& value);
 
-// Splits input `past_N` and output `present_N` into `past_key_values.N.key`, `.value`,
-// `present.N.key` and `.value`, and makes int32 input_ids int64. A graph with neither is unchanged.
-// Unimplemented names an output that does not fit.
+// Inputs [batch, heads, past, columns] that have no names of a past, and the outputs that are
+// Concat(input, new) along axis 2, by place: torch.export names what it flattens in ways of its own
+// ("past_key_values_key_cache_0", "past_0_1"), and its outputs after operators ("cat_5"). None
+// where there is no input_ids.
+std::vector<std::pair<size_t, size_t>> GrownPorts(const Graph& graph);
+
+// These get the names of a past. Of input and output `past_N` and `present_N`,
+// `past_key_values.N.key` and `.value` and `present.N.key` and `.value`; and of int32 input_ids,
+// int64 ones. Where the graph has neither, it stays as it is. Unimplemented names an output that
+// does not fit.
 Status NormalisePorts(Graph& graph);
 
 }  // namespace chairlift::decoders

@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
+#include "graph/analysis/pattern.h"
 #include "graph/decoders/attention_masks.h"
 #include "graph/decoders/batch_heads.h"
 #include "graph/decoders/head_rows.h"
 #include "graph/decoders/known_values.h"
-#include "graph/decoders/pattern.h"
 #include "graph/infer.h"
 #include "graph/passes/lower_attention.h"
 #include "graph/passes/passes.h"
@@ -214,7 +214,9 @@ class PastRemover {
     const Value& value = graph_.values[static_cast<size_t>(id)];
     const Pattern& pattern = reader_.of(id);
     if (value.is_constant() || !pattern.known() || pattern.is_table()) return absl::OkStatus();
-    const auto has_sizes = [](const Line& line) { return line.sizes != Multiples{}; };
+    const auto has_sizes = [](const Line& line) {
+      return line.sizes != Multiples{} || !line.others.empty();
+    };
     const bool any = std::any_of(pattern.list.begin(), pattern.list.end(), has_sizes) ||
                      (pattern.line.axes.empty() && has_sizes(pattern.line));
     if (!any) return absl::OkStatus();
@@ -358,7 +360,13 @@ class PastRemover {
       inputs.push_back(bias);
       graph_.nodes[n].attributes.Set("distances", int64_t{1});
     } else if (mask != kNoValue) {
-      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckCausal(mask));
+      if (const Status whole = masks_.CheckCausal(mask); !whole.ok()) {
+        // A window hides what is far behind, too.
+        const StatusOr<ValueId> window = masks_.BiasOf(mask, node, true);
+        if (!window.ok()) return whole;
+        inputs.push_back(*window);
+        graph_.nodes[n].attributes.Set("distances", int64_t{1});
+      }
     }
     graph_.nodes[n].inputs = std::move(inputs);
     graph_.nodes[n].attributes.Set("causal", int64_t{1});

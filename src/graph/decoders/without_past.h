@@ -6,10 +6,17 @@
 #include <optional>
 #include <vector>
 
+#include "graph/analysis/pattern.h"
 #include "graph/decoders/decoder.h"
-#include "graph/decoders/pattern.h"
 
 namespace chairlift::decoders {
+
+using analysis::kReach;
+using analysis::Line;
+using analysis::Multiples;
+using analysis::Pattern;
+using analysis::PatternReader;
+using analysis::Size;
 
 struct CausalModel {
   Graph graph;  // input_ids [batch, length] → logits [batch, length, vocabulary]

@@ -67,20 +67,41 @@ StatusOr<ValueId> FollowedMask(Context& c) {
   return packer.Emit(c.node().name, "Reshape", {c.packed(3), packer.Integers({-1})});
 }
 
-StatusOr<ValueId> ProvedMask(Context& c) {
+// What is known of a mask by its proof: `bias`, as RaggedAttention takes it.
+struct ProvedBias {
+  ValueId bias = kNoValue;
+  bool causal = false, distances = false;
+};
+
+StatusOr<ProvedBias> ProvedMask(Context& c, int head_axis) {
   Packer& packer = c.packer();
   CHAIRLIFT_ASSIGN_OR_RETURN(const MaskRule rule, packer.ProvedMask(c.id(3)));
-  if (rule.input < 0) {
-    packer.NoteMask("proved to hide nothing");
-    return kNoValue;
-  }
+  for (const int input : rule.marks) Packer::Require(packer.model().marks, input);
   const Graph& graph = packer.original();
-  const ValueId source = graph.inputs[static_cast<size_t>(rule.input)];
-  packer.NoteMask(
-      fmt::format("spread over queries and keys, proved to hide the keys where '{}' "
-                  "is 0",
-                  graph.values[static_cast<size_t>(source)].name));
-  return packer.KeyMask(rule);
+  std::string name;
+  if (rule.input >= 0) {
+    name = graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(rule.input)])].name;
+  }
+  const std::string marked = name.empty() ? "" : fmt::format(", and those where '{}' is 0", name);
+  if (!rule.window.empty()) {
+    const SymbolicShape& q = graph.values[static_cast<size_t>(c.id(0))].shape;
+    if (!q[head_axis].known()) return Unimplemented("its heads are not known");
+    // Where all tokens count there is nothing else to hide.
+    if (rule.input >= 0) Packer::Require(packer.model().all_marks, rule.input);
+    packer.NoteMask(fmt::format("proved to hide the keys outside of a window{}", marked));
+    return ProvedBias{packer.Window(rule, q[head_axis].value()), false, true};
+  }
+  if (rule.causal) {
+    // The first key is seen by all queries.
+    if (rule.input >= 0) Packer::Require(packer.model().first_marks, rule.input);
+    packer.NoteMask(fmt::format("proved to hide the keys behind the query{}", marked));
+  } else if (rule.input < 0) {
+    packer.NoteMask("proved to hide nothing");
+  } else {
+    packer.NoteMask(
+        fmt::format("spread over queries and keys, proved to hide the keys where '{}' is 0", name));
+  }
+  return ProvedBias{rule.input < 0 ? kNoValue : packer.KeyMask(rule), rule.causal, false};
 }
 
 // [T, heads, columns] in y's own order, with a batch of 1.
@@ -126,14 +147,18 @@ Status PackAttention(Context& c) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(c, names[i]));
   }
   ValueId mask = kNoValue;
-  const bool distances = c.has(3) && c.attributes().Int("distances", 0) != 0;
+  bool distances = c.has(3) && c.attributes().Int("distances", 0) != 0;
+  bool causal = c.attributes().Int("causal", 0) != 0;
   if (distances) {
     if (!c.in(3).fixed()) return Unimplemented("its bias by distance is no constant");
     mask = c.packed(3);
     c.packer().NoteMask("by distance");
   } else if (c.has(3)) {
     if (c.in(3).unknown() || c.in(3).sizes() || c.in(3).fixed()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(mask, ProvedMask(c));
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ProvedBias proved, ProvedMask(c, axes[0][1]));
+      mask = proved.bias;
+      distances = proved.distances;
+      causal |= proved.causal;
     } else {
       CHAIRLIFT_ASSIGN_OR_RETURN(mask, FollowedMask(c));
       c.packer().NoteMask("followed token by token");
@@ -152,9 +177,9 @@ Status PackAttention(Context& c) {
   Attributes attributes;
   attributes.Set("scale", c.attributes().Float("scale", 1.0f));
   attributes.Set("softcap", c.attributes().Float("softcap", 0.0f));
-  for (const char* flag : {"causal", "zeros_for_none", "distances"}) {
-    attributes.Set(flag, c.attributes().Int(flag, 0));
-  }
+  attributes.Set("causal", int64_t{causal});
+  attributes.Set("distances", int64_t{distances});
+  attributes.Set("zeros_for_none", c.attributes().Int("zeros_for_none", 0));
   return GiveTokens(
       c, packer.Emit(c.node().name, "RaggedAttention", inputs, attributes, "chairlift"), axes[3]);
 }

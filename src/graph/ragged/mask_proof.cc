@@ -513,15 +513,19 @@ class Proof {
       if (!fits) return Unimplemented("has the shape {}", batch_axis::ToString(dims));
     }
     const float hidden = grid.bits.data<float>()[0], shown = grid.bits.data<float>()[1];
+    MaskRule rule;
+    if (grid.input >= 0) rule.marks = {grid.input};
     if (shown != 0.0f) return Unimplemented("adds {} to keys that count", shown);
-    if (hidden == 0.0f) return MaskRule{};
+    if (hidden == 0.0f) return rule;
     if (grid.batch + first != 0 || grid.length + first != 3) {
       return Unimplemented("hides by something else than the key's own mark");
     }
     if (!(hidden <= -kHidingScore)) {
       return Unimplemented("adds {} where the mask is 0, which does not hide", hidden);
     }
-    return MaskRule{.input = grid.input, .hidden = hidden};
+    rule.input = grid.input;
+    rule.hidden = hidden;
+    return rule;
   }
 
   const Graph& graph_;

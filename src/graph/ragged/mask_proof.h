@@ -25,8 +25,14 @@ inline constexpr float kHidingScore = 1000.0f;
 // A mask adds 0 to the score of every key whose token is marked with 1, and `hidden` to that of
 // every key marked with 0, for every batch, head and query.
 struct MaskRule {
-  int input = -1;  // of the graph: [batch, length] marks; -1: nothing is hidden
+  int input = -1;  // of the graph: [batch, length] marks; -1: none is hidden so
   float hidden = 0.0f;
+  // Beside that (mask_patterns.h): whether it hides keys behind the query; else what it adds to
+  // keys by their distance from the query, −kReach to kReach, where it is not 0 for all.
+  bool causal = false;
+  std::vector<float> window = {};
+  // Inputs that must be 0 and 1 for this to hold, also where none of it follows from them then.
+  std::vector<int> marks = {};
 };
 
 // The rule that holds for `mask`, which attention adds to scores, for all sizes and all marks.

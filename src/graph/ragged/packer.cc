@@ -12,7 +12,8 @@ namespace chairlift::ragged {
 Packer::Packer(Graph& original)
     : original_(original),
       forms_(original.values.size(), Form::Unknown("it is not computed")),
-      packed_(original.values.size(), kNoValue) {
+      packed_(original.values.size(), kNoValue),
+      patterns_(original, states_) {
   graph_.name = original.name;
   states_.reserve(original.values.size());
   for (size_t i = 0; i < original.values.size(); ++i) {
@@ -170,10 +171,11 @@ StatusOr<MaskRule> Packer::ProvedMask(ValueId mask) {
   auto found = mask_rules_.find(mask);
   if (found == mask_rules_.end()) {
     const ValueId twin = Twin(mask);
-    found = mask_rules_
-                .emplace(mask, twin != kNoValue ? mask_rules_.at(twin)
-                                                : ProveMask(original_, mask, states_))
-                .first;
+    StatusOr<MaskRule> rule =
+        twin != kNoValue ? mask_rules_.at(twin) : ProveMask(original_, mask, states_);
+    if (!rule.ok()) rule = patterns_.RuleOf(mask);
+    if (patterns_.limit() > 0) LimitLength(patterns_.limit());
+    found = mask_rules_.emplace(mask, std::move(rule)).first;
   }
   if (found->second.ok()) return found->second;
   return Unimplemented("its mask {}", Message(found->second.status()));
@@ -211,9 +213,6 @@ ValueId Packer::Twin(ValueId mask) const {
 ValueId Packer::KeyMask(const MaskRule& rule) {
   const auto [found, fresh] = key_masks_.emplace(std::pair(rule.input, rule.hidden), kNoValue);
   if (!fresh) return found->second;
-  if (std::find(model_.marks.begin(), model_.marks.end(), rule.input) == model_.marks.end()) {
-    model_.marks.push_back(rule.input);
-  }
   const ValueId source = original_.inputs[static_cast<size_t>(rule.input)];
   ValueId counts = packed(source);
   if (original_.values[static_cast<size_t>(source)].dtype != DType::kBool) {
@@ -226,6 +225,17 @@ ValueId Packer::KeyMask(const MaskRule& rule) {
            {counts, Constant(Tensor::Scalar(0.0f)), Constant(Tensor::Scalar(rule.hidden))});
   found->second = Emit("mask", "Reshape", {added, Integers({-1})});
   return found->second;
+}
+
+ValueId Packer::Window(const MaskRule& rule, int64_t heads) {
+  const auto [found, fresh] = windows_.emplace(std::pair(rule.window, heads), kNoValue);
+  if (!fresh) return found->second;
+  const auto points = static_cast<int64_t>(rule.window.size());
+  Tensor all = Tensor::Allocate(DType::kFloat, {heads, points});
+  for (int64_t h = 0; h < heads; ++h) {
+    std::copy(rule.window.begin(), rule.window.end(), all.data<float>() + h * points);
+  }
+  return found->second = Constant(std::move(all));
 }
 
 bool Context::FixedFrom(int first) const {

@@ -13,6 +13,7 @@
 #include "graph/batch_axis/rule.h"
 #include "graph/ir.h"
 #include "graph/ragged/form.h"
+#include "graph/ragged/mask_patterns.h"
 #include "graph/ragged/mask_proof.h"
 #include "graph/ragged/ragged.h"
 
@@ -68,6 +69,12 @@ class Packer {
   StatusOr<MaskRule> ProvedMask(ValueId mask);
   // What the rule adds to the scores of each key, [T], if its input is only 0 and 1.
   ValueId KeyMask(const MaskRule& rule);
+  // What it adds by distance, [heads, distances].
+  ValueId Window(const MaskRule& rule, int64_t heads);
+  // What `marks` of requests must be beside 0 and 1.
+  static void Require(std::vector<int>& marks, int input) {
+    if (std::find(marks.begin(), marks.end(), input) == marks.end()) marks.push_back(input);
+  }
 
  private:
   ValueId Twin(ValueId mask) const;
@@ -84,7 +91,9 @@ class Packer {
   ValueId tokens_size_ = kNoValue, rows_size_ = kNoValue;
   std::map<std::vector<int64_t>, ValueId> integers_;
   std::map<ValueId, StatusOr<MaskRule>> mask_rules_;
+  MaskPatterns patterns_;
   std::map<std::pair<int, float>, ValueId> key_masks_;
+  std::map<std::pair<std::vector<float>, int64_t>, ValueId> windows_;
   std::map<std::string, int> mask_notes_;
 };
 

@@ -262,6 +262,14 @@ void Describe(const Packer& packer, RaggedModel& model) {
         "a request runs alone, as the model is, where '{}' is other than 0 and 1",
         original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(input)])].name));
   }
+  for (const bool all : {false, true}) {
+    for (const int input : all ? model.all_marks : model.first_marks) {
+      notes.push_back(fmt::format(
+          "likewise where '{}' is 0 for {} of a sequence",
+          original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(input)])].name,
+          all ? "any token" : "the first token"));
+    }
+  }
   if (model.mask >= 0) {
     const Value& mask =
         original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(model.mask)])];

@@ -44,12 +44,13 @@ struct RaggedModel {
   std::vector<RaggedInput> inputs;
   std::vector<bool> output_is_tokens;  // by output: [T, ...] or [R, ...]
 
-  // Original inputs of [batch, length] that must be 0 and 1 for the proof to hold.
-  std::vector<int> marks;
-  // The original input that marks valid tokens (0: hidden); -1 if none is known. The next two
-  // members say which hidden tokens may be left out of the packing (the others keep their
-  // positions) if no [T, ...] output is requested. In a sequence without a valid token, none may be
-  // left out.
+  // Original inputs of [batch, length] that must be 0 and 1 for the proof to hold; those of which
+  // the first token of each sequence must have 1, or all: no query may be left without any key.
+  std::vector<int> marks, first_marks, all_marks;
+  // The original input that marks the tokens that count (0: hidden); -1 where none is known to. The
+  // next two say which hidden tokens may be left out of the packing (the others keep their
+  // positions) where no [T, ...] output is requested; of a sequence without any token that counts
+  // none may.
   int mask = -1;
   bool rows_ignore_masked = false;    // all of them
   bool rows_ignore_trailing = false;  // those after the last valid token

@@ -42,7 +42,18 @@ Tensor Fill(DType dtype, const Shape& shape, std::mt19937& random) {
   return t;
 }
 
-Status MakeTrial(const Graph& graph, Trial& trial, std::mt19937& random) {
+// Marks every token of each row, or its first.
+void MarkTokens(Tensor& marks, bool all) {
+  const int64_t length = marks.shape()[1];
+  for (int64_t i = 0; i < marks.size(); i += all ? 1 : length) {
+    if (marks.dtype() == DType::kInt64) marks.data<int64_t>()[i] = 1;
+    if (marks.dtype() == DType::kInt32) marks.data<int32_t>()[i] = 1;
+    if (marks.dtype() == DType::kBool) marks.data<bool>()[i] = true;
+    if (marks.dtype() == DType::kFloat) marks.data<float>()[i] = 1.0f;
+  }
+}
+
+Status MakeTrial(const Graph& graph, const RaggedModel& model, Trial& trial, std::mt19937& random) {
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const Value& value = graph.values[static_cast<size_t>(graph.inputs[i])];
     Shape shape;
@@ -52,6 +63,8 @@ Status MakeTrial(const Graph& graph, Trial& trial, std::mt19937& random) {
     }
     trial.inputs[static_cast<int>(i)] = Fill(value.dtype, shape, random);
   }
+  for (const int input : model.first_marks) MarkTokens(trial.inputs.at(input), false);
+  for (const int input : model.all_marks) MarkTokens(trial.inputs.at(input), true);
   CHAIRLIFT_ASSIGN_OR_RETURN(trial.alone, EvaluateValues(graph, graph.outputs, trial.inputs, {}));
   return absl::OkStatus();
 }
@@ -142,7 +155,8 @@ Status TryPacked(const Graph& original, RaggedModel& model) {
   std::vector<Trial> trials;
   for (const auto& [batch, length] : {std::pair<int64_t, int64_t>{2, 3}, {1, 6}}) {
     trials.push_back({batch, std::clamp(length, model.min_length, most), {}, {}});
-    if (Status status = MakeTrial(full ? *full : original, trials.back(), random); !status.ok()) {
+    if (Status status = MakeTrial(full ? *full : original, model, trials.back(), random);
+        !status.ok()) {
       model.notes.push_back("not tried on examples: " + Message(status));
       return absl::OkStatus();
     }

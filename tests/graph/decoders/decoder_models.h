@@ -38,6 +38,8 @@ struct DecoderForm {
   bool first_positions = false;  // likewise, of a table: its first entries
   bool reads_cache = false;      // something else than attention reads the past
   bool angles_by_rows = false;   // rotary angles by Mul, a row for each frequency
+  bool looked_up_mask = false;   // Llama: as torch.export writes attention_mask[arange, arange]
+  int64_t sliding = 0;           // of looked_up_mask: tokens that a query sees; 0: all
   FusedAttention fused = FusedAttention::kNone;
   bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
   bool one_length = false;     // kGroupQuery: seqlens_k of no dimension
@@ -128,7 +130,7 @@ class DecoderBuilder {
     Weights("embed", {s_.vocabulary, hidden()}, 1.0);
     std::string x = Node("Gather", {"embed", "input_ids"}, "x");
     Rotary();
-    const std::string mask = ComparedMask();
+    const std::string mask = form_.looked_up_mask ? LookedUpMask() : ComparedMask();
     if (form_.fused != FusedAttention::kNone) CacheInputs(mask);
     for (int64_t layer = 0; layer < s_.layers; ++layer) {
       const std::string p = "layers." + std::to_string(layer);
@@ -412,6 +414,40 @@ class DecoderBuilder {
 
   // As transformers' models prepare it: least above the diagonal, times (key > position), and
   // least where the mask hides the key.
+  std::string LookedUpMask() {
+    Scalar("least", std::numeric_limits<float>::lowest());
+    Scalar("float_zero", 0.0f);
+    Node("Shape", {"input_ids"}, "new_list").Int("start", 1);
+    Node("Squeeze", {"new_list"}, "new_squeezed");
+    Node("Add", {"past_size", "new_squeezed"}, "total_squeezed");
+    const auto place = [&](const std::string& range, const char* name, std::vector<int64_t> axes) {
+      return Node("Unsqueeze", {range, Ints(std::string(name) + "_axes", axes)}, name);
+    };
+    place(Node("Range", {"zero", "batch", "one"}, "rows"), "rows4", {1, 2, 3});
+    place("cache_position", "queries4", {0, 1, 3});
+    place(Node("Range", {"zero", "total_squeezed", "one"}, "keys"), "keys4", {0, 1, 2});
+    Node("Sub", {"keys4", Integer("later", form_.sees_later)}, "keys_seen");
+    Node("LessOrEqual", {"keys_seen", "queries4"}, "before");
+    std::string seen = "before";
+    if (form_.sliding > 0) {
+      Node("Sub", {"queries4", Integer("sliding", form_.sliding)}, "window_end");
+      Node("Greater", {"keys4", "window_end"}, "near");
+      seen = Node("And", {"near", "before"}, "near_before");
+    }
+    Ints("last_axis", {-1});
+    Node("Max", {"rows4", "keys4"}, "rows_keys");
+    Node("Shape", {"rows_keys"}, "places_shape");
+    for (const std::string of : {"rows4", "keys4"}) {
+      Node("Expand", {of, "places_shape"}, of + "_all");
+      Node("Unsqueeze", {of + "_all", "last_axis"}, of + "_column");
+    }
+    Node("Concat", {"rows4_column", "keys4_column"}, "places").Int("axis", -1);
+    Node("Cast", {"attention_mask"}, "mask_bool").Int("to", 9);
+    Node("GatherND", {"mask_bool", "places"}, "counts");
+    Node("And", {seen, "counts"}, "seen_counts");
+    return Node("Where", {"seen_counts", "float_zero", "least"}, "mask");
+  }
+
   std::string ComparedMask() {
     Node("Concat", {List("new_size"), List("total_size")}, "mask_shape").Int("axis", 0);
     Scalar("least", std::numeric_limits<float>::lowest());

@@ -76,6 +76,53 @@ TEST(DecoderTest, LlamaIsProvedToBeCausalAndKeepsItsOwnHeadsOfKeysOnly) {
   CheckPaged(*equal, 4);
 }
 
+TEST(DecoderTest, MasksThatAreLookedUpByPlaceAreFollowed) {
+  const auto whole = Made(LlamaModel({}, {.looked_up_mask = true}));
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  CheckPaged(*whole, 2);
+  EXPECT_EQ(whole->max_length, 0);
+  EXPECT_THAT(Refused(LlamaModel({}, {.sees_later = 1, .looked_up_mask = true})),
+              HasSubstr("its mask hides by"));
+}
+
+TEST(DecoderTest, AWindowIsABiasByDistance) {
+  const auto window = Made(LlamaModel({}, {.looked_up_mask = true, .sliding = 5}));
+  ASSERT_TRUE(window.ok()) << window.status();
+  CheckPaged(*window, 2);
+  EXPECT_EQ(window->max_length, 4096);
+  for (const Node& node : window->graph.nodes) {
+    if (node.def->name != "PagedAttention") continue;
+    const Tensor& bias = window->graph.values[static_cast<size_t>(node.inputs[8])].constant;
+    ASSERT_EQ(bias.shape(), (Shape{4, 8191}));
+    for (int64_t back = 0; back < 4096; ++back) {
+      EXPECT_EQ(bias.data<float>()[4095 - back], back < 5 ? 0.0f : -1e30f) << back;
+    }
+  }
+}
+
+// As torch.export names what it flattens, and its outputs.
+TEST(DecoderTest, PortsOfACacheAreKnownByWhatIsComputed) {
+  const std::string bytes = LlamaModel({}, {.looked_up_mask = true});
+  auto imported = ImportOnnx(std::as_bytes(std::span(bytes.data(), bytes.size())), {});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  Graph& graph = imported->graph;
+  for (const auto* ports : {&graph.inputs, &graph.outputs}) {
+    for (size_t i = 0; i < ports->size(); ++i) {
+      Value& value = graph.values[static_cast<size_t>((*ports)[i])];
+      if (ports == &graph.outputs || value.shape.rank() == 4) {
+        value.name =
+            (ports == &graph.outputs ? "cat_" : "past_key_values_cache_") + std::to_string(i);
+      }
+    }
+  }
+  EXPECT_TRUE(IsDecoder(graph));
+  const auto normalised = NormaliseDecoder(graph);
+  ASSERT_TRUE(normalised.ok()) << normalised.status();
+  const auto model = MakeDecoder(*normalised);
+  ASSERT_TRUE(model.ok()) << model.status();
+  CheckPaged(*model, 2);
+}
+
 constexpr FusedAttention kFused[] = {FusedAttention::kGroupQuery, FusedAttention::kGroupQueryPacked,
                                      FusedAttention::kMultiHead,  FusedAttention::kMultiHeadCausal,
                                      FusedAttention::kOnnxCausal, FusedAttention::kOnnxMasked};

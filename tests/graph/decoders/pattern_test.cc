@@ -1,6 +1,6 @@
 // What is followed of sizes, positions and masks, for all sizes at once, is what is computed for
 // some.
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 
 #include <gtest/gtest.h>
 

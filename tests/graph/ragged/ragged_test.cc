@@ -334,21 +334,95 @@ TEST(RaggedTest, MasksOfKeys) {
   });
 }
 
+ValueId RowOfQueries(Model& m) {
+  return m.Op("Unsqueeze", {m.Range(m.SizeOf(m.x, 1)), m.Ints({1})});
+}
+ValueId BeforeQuery(Model& m) {
+  return m.Op("LessOrEqual", {m.Range(m.SizeOf(m.x, 1)), RowOfQueries(m)});
+}
+ValueId WithinWindow(Model& m, int64_t size) {
+  const ValueId apart = m.Op("Abs", {m.Op("Sub", {m.Range(m.SizeOf(m.x, 1)), RowOfQueries(m)})});
+  return m.Op("Less", {apart, m.Int(size)});
+}
+// As torch.export writes attention_mask[arange(batch), arange(length)].
+ValueId LookedUpMask(Model& m) {
+  const auto places = [&](int64_t axis, std::vector<int64_t> others) {
+    return m.Op("Unsqueeze", {m.Range(m.SizeOf(m.mask, axis)), m.Ints(others)});
+  };
+  const ValueId rows = places(0, {1, 2, 3}), keys = places(1, {0, 1, 2});
+  const ValueId shape = m.Op("Shape", {m.Op("Max", {rows, keys})});
+  const auto column = [&](ValueId place) {
+    return m.Op("Unsqueeze", {m.Op("Expand", {place, shape}), m.Ints({-1})});
+  };
+  return m.Op("GatherND", {m.To(m.mask, 9), m.Along2("Concat", column(rows), column(keys), -1)});
+}
+
+TEST(RaggedTest, MasksOfLaterKeys) {
+  RaggedModel model = Packs([](Model& m) { return m.Attention(m.x, m.Added(BeforeQuery(m))); });
+  EXPECT_EQ(model.max_length, 0);
+  EXPECT_TRUE(model.marks.empty());
+  for (const bool looked_up : {true, false}) {
+    for (const bool first : {true, false}) {
+      model = Packs([&](Model& m) {
+        const ValueId marks = looked_up ? LookedUpMask(m) : m.MaskOfKeys();
+        const ValueId before = BeforeQuery(m);
+        return m.Attention(m.x, m.Added(first ? m.Op("And", {marks, before})
+                                              : m.Op("Where", {before, marks, before})));
+      });
+      EXPECT_EQ(model.marks, std::vector<int>{2});
+      EXPECT_EQ(model.first_marks, std::vector<int>{2});
+      EXPECT_EQ(model.max_length, 0);
+    }
+  }
+  Refuses("(Attention)", [](Model& m) {  // the query's own key is hidden
+    return m.Attention(m.x, m.Added(m.Op("Less", {m.Range(m.SizeOf(m.x, 1)), RowOfQueries(m)})));
+  });
+}
+
+// Of 0 and 1 it hides nothing: requests with other ids run alone.
+TEST(RaggedTest, InputsThatAMaskIsReadFromAreMarks) {
+  for (const bool causal : {false, true}) {
+    const RaggedModel model = Packs([&](Model& m) {
+      const ValueId sizes =
+          m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({1}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+               Attrs({{"axis", int64_t{0}}}));
+      const ValueId small = m.Op("Unsqueeze", {m.Op("Less", {m.ids, m.Int(100)}), m.Ints({1, 2})});
+      const ValueId spread = m.Op("Expand", {small, sizes});
+      return m.Attention(m.x, m.Added(causal ? m.Op("And", {spread, BeforeQuery(m)}) : spread));
+    });
+    EXPECT_EQ(model.marks, std::vector<int>{1});
+  }
+}
+
+TEST(RaggedTest, MasksOfWindows) {
+  for (const int64_t size : {1, 3, 2000}) {
+    const RaggedModel model =
+        Packs([&](Model& m) { return m.Attention(m.x, m.Added(WithinWindow(m, size))); });
+    EXPECT_EQ(model.max_length, 4096);
+  }
+  Packs([](Model& m) {
+    return m.Attention(m.x, m.Added(m.Op("And", {BeforeQuery(m), WithinWindow(m, 3)})));
+  });
+  Graph graph;
+  const auto model = Pack(
+      [](Model& m) {
+        const ValueId near = m.Op("And", {WithinWindow(m, 2), LookedUpMask(m)});
+        return m.Attention(m.x, m.Added(near));
+      },
+      graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->all_marks, std::vector<int>{2});
+  std::vector<Request> requests = Requests(1);
+  for (Request& request : requests) {
+    std::fill_n(request.inputs[2].data<int64_t>(), request.inputs[2].size(), int64_t{1});
+  }
+  ExpectSameAnswers(graph, *model, requests, Kept::kAll, 4);
+}
+
 TEST(RaggedTest, OtherMasks) {
   const auto queries = [](Model& m) {
     return m.Op("Unsqueeze", {m.Range(m.SizeOf(m.x, 1)), m.Ints({1})});
   };
-  Refuses("(Attention)", [&](Model& m) {  // causal
-    return m.Attention(m.x, m.Added(m.Op("LessOrEqual", {m.Range(m.SizeOf(m.x, 1)), queries(m)})));
-  });
-  Refuses("(Attention)", [&](Model& m) {  // causal, with a mask
-    const ValueId before = m.Op("LessOrEqual", {m.Range(m.SizeOf(m.x, 1)), queries(m)});
-    return m.Attention(m.x, m.Added(m.Op("And", {m.MaskOfKeys(), before})));
-  });
-  Refuses("(Attention)", [&](Model& m) {  // a window wider than any small trial
-    const ValueId apart = m.Op("Abs", {m.Op("Sub", {m.Range(m.SizeOf(m.x, 1)), queries(m)})});
-    return m.Attention(m.x, m.Added(m.Op("Less", {apart, m.Int(2000)})));
-  });
   Refuses("(Attention)", [&](Model& m) {  // by distance
     const ValueId apart = m.Op("Sub", {m.Range(m.SizeOf(m.x, 1)), queries(m)});
     return m.Attention(m.x, m.To(apart, 1));

@@ -1,11 +1,11 @@
 // The pattern of a value's elements for all sizes. Positions, lengths and masks that an exporter
 // computes are followed element by element.
 //
-// A decoder is followed for requests whose tokens are all valid (a mask of ones) and for all sizes
-// together: a batch of B ≥ 1 sequences with P ≥ 0 earlier tokens and S ≥ 1 new ones each, and a
-// source of E ≥ 1 tokens if there is an encoder.
-#ifndef CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
-#define CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
+// A decoder is followed for requests whose tokens all count (a mask of ones) and for all sizes at
+// once: a batch of B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones, and a
+// source of E ≥ 1 tokens where there is an encoder. Encoders are followed for all masks, too.
+#ifndef CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_
+#define CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "graph/ir.h"
 
-namespace chairlift::decoders {
+namespace chairlift::analysis {
 
 // Distances between tokens are followed up to this.
 inline constexpr int64_t kReach = 4095;
@@ -37,7 +37,13 @@ using Multiples = std::array<int64_t, kNumSizes>;  // by Size
 struct Line {
   int64_t number = 0;
   Multiples sizes{};
-  std::map<int, int64_t> axes = {};  // by axis; no value is 0
+  std::map<int, int64_t> axes = {};  // by axis; none is 0
+  // Multiples of sizes that have no name of their own here, each ≥ 0; none is 0.
+  std::map<std::string, int64_t> others = {};
+  // Of a condition alone: it holds where input `mark` of the graph has 1, and not 0, for the token
+  // at this place of the sequence whose index is that along `sequence`; −1: of the first one.
+  // Without a mark it holds where this is ≥ 0.
+  int mark = -1, sequence = -1;
 
   static Line Number(int64_t n) { return {.number = n}; }
   static Line Of(Size size) {
@@ -49,7 +55,11 @@ struct Line {
   // P + S.
   static Line Total() { return *Sum(Of(Size::kPast), Of(Size::kNew)); }
 
-  bool is_number() const { return sizes == Multiples{} && axes.empty(); }
+  static Line Other(const std::string& size) { return {.others = {{size, 1}}}; }
+
+  bool is_number() const {
+    return sizes == Multiples{} && axes.empty() && others.empty() && mark < 0;
+  }
   int64_t of(Size size) const { return sizes[static_cast<size_t>(size)]; }
   int64_t along(int axis) const {
     const auto found = axes.find(axis);
@@ -78,9 +88,9 @@ struct Pattern {
     kShaped,  // only the dimensions are known
     kLine,    // each element is `line`
     kList,    // of rank 1: element i is list[i]
-    kTable,   // each element is table[m]; bit i of m is set if conditions[i] ≥ 0
-    // Each element is curve[line + kReach, its index along `column`]. If `column` is −1, curve has
-    // one column.
+    kTable,   // each element is table[m], where bit i of m says whether conditions[i] holds
+    // Each element is curve[line + kReach, its index along `column`]; where −1, curve has one
+    // column.
     kCurve,
     // Each element is table[m] + slopes[its index along `column`] · line. If table[m] is below
     // −1e30, the element is only known to be below half of that.
@@ -112,10 +122,16 @@ struct Pattern {
 
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
   static Pattern OfList(DType dtype, std::vector<Line> list);
-  // The same number everywhere; `one` has one element.
+  // Of rank 0 or 1.
+  static Pattern OfElements(DType dtype, int rank, std::vector<Line> list) {
+    return rank == 0 ? OfLine(dtype, {}, list[0]) : OfList(dtype, std::move(list));
+  }
+  // One number everywhere; `one`: of one element.
   static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
-  // For constants whose numbers are equal, count up along the last axis, grow at a slope per row,
-  // or differ along a diagonal of the last two axes; else unknown.
+  // Of [batch, length] marks: input `input` of the graph, of 0 and 1. Unknown of other types.
+  static Pattern OfMarks(DType dtype, int input);
+  // Of numbers that are equal, count up along the last axis, at a slope of each row, or are cut
+  // along a diagonal of the last two; else unknown.
   static Pattern OfConstant(const Tensor& constant);
   // For float rows along one axis that are multiples of the distance from the first or last entry,
   // where all are 0.
@@ -127,7 +143,11 @@ struct Pattern {
   std::optional<Line> AsLine() const;
   // A line that is a number, as a table.
   std::optional<Pattern> AsTable() const;
-  // For slopes: the table that is added to them.
+  // As a curve, of a table whose conditions follow from one distance between tokens.
+  std::optional<Pattern> AsCurve() const;
+  // Of a table, where all of its marks are 1, or 0.
+  Pattern WithMarks(bool set) const;
+  // Of slopes, what is added to them.
   Pattern Added() const;
   // Removes conditions that are always true or false, alone or given others, and those without
   // effect. Tables are compared by bytes, or `by_value`, where 0 and -0 are equal.
@@ -172,6 +192,7 @@ class PatternReader {
   // Computed by the operator itself for each point.
   StatusOr<Pattern> Curve(const Node& node, const std::vector<Pattern>& inputs,
                           std::vector<Line> dims);
+  StatusOr<Pattern> GatherND(const Node& node);
   StatusOr<Pattern> GatherByCurve(const Tensor& rows, const Pattern& index);
   // For a constant with one number per column times a line along a later axis; nothing for other
   // inputs.
@@ -209,6 +230,6 @@ class PatternReader {
   int64_t limit_ = 0;  // 0: no limit
 };
 
-}  // namespace chairlift::decoders
+}  // namespace chairlift::analysis
 
-#endif  // CHAIRLIFT_GRAPH_DECODERS_PATTERN_H_
+#endif  // CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_

@@ -1,8 +1,8 @@
-// Assignment to a whole tensor, as TorchScript's exporter writes it for a slice (`mask[:, :, :, :n]
-// = …`): ScatterND at indices computed from ranges.
-#include "graph/decoders/pattern.h"
+// An assignment to all of a tensor, as TorchScript's exporter writes one to a slice (`mask[:, :, :,
+// :n] = …`): ScatterND at indices that it computes from ranges.
+#include "graph/analysis/pattern.h"
 
-namespace chairlift::decoders {
+namespace chairlift::analysis {
 
 // Numbers side by side in the last dimension, each of which may depend on the other axes; nothing
 // if the inputs have another form.
@@ -47,4 +47,4 @@ StatusOr<Pattern> PatternReader::ScatterND(const Node& node) {
   return updates;
 }
 
-}  // namespace chairlift::decoders
+}  // namespace chairlift::analysis

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <utility>
 
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 
-namespace chairlift::decoders {
+namespace chairlift::analysis {
 namespace {
 
 constexpr int64_t kMostColumns = 1024;
@@ -159,4 +159,4 @@ StatusOr<Pattern> PatternReader::OfSlopes(const Node& node, const std::vector<Pa
   return result;
 }
 
-}  // namespace chairlift::decoders
+}  // namespace chairlift::analysis

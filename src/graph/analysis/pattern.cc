@@ -1,4 +1,4 @@
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "graph/passes/rewrite.h"
 
-namespace chairlift::decoders {
+namespace chairlift::analysis {
 
 void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j) {
   const size_t size = DTypeSize(from.dtype());
@@ -105,6 +105,7 @@ std::optional<Tensor> NumberTensor(DType dtype, int64_t n) {
 }  // namespace
 
 std::optional<Line> Line::Sum(const Line& a, const Line& b, int64_t times_b) {
+  if (a.mark >= 0 || b.mark >= 0) return std::nullopt;
   Line sum = a;
   bool fits = true;
   const auto add = [&](int64_t& to, int64_t n) {
@@ -114,11 +115,15 @@ std::optional<Line> Line::Sum(const Line& a, const Line& b, int64_t times_b) {
   };
   add(sum.number, b.number);
   for (size_t i = 0; i < sum.sizes.size(); ++i) add(sum.sizes[i], b.sizes[i]);
-  for (const auto& [axis, times] : b.axes) {
-    int64_t& own = sum.axes[axis];
-    add(own, times);
-    if (own == 0) sum.axes.erase(axis);
-  }
+  const auto add_all = [&](auto& to, const auto& from) {
+    for (const auto& [key, times] : from) {
+      int64_t& own = to[key];
+      add(own, times);
+      if (own == 0) to.erase(key);
+    }
+  };
+  add_all(sum.axes, b.axes);
+  add_all(sum.others, b.others);
   if (!fits) return std::nullopt;
   return sum;
 }
@@ -140,6 +145,7 @@ std::optional<Line> Line::Quotient(const Line& a, const Line& b) {
   divide(quotient.number);
   for (int64_t& times : quotient.sizes) divide(times);
   for (auto& [axis, times] : quotient.axes) divide(times);
+  for (auto& [size, times] : quotient.others) divide(times);
   if (!whole) return std::nullopt;
   return quotient;
 }
@@ -148,10 +154,20 @@ std::optional<Line> Line::With(int axis, const Line& place) const {
   Line rest = *this;
   const int64_t times = along(axis);
   rest.axes.erase(axis);
-  return Sum(rest, place, times);
+  rest.mark = rest.sequence = -1;
+  std::optional<Line> moved = Sum(rest, place, times);
+  if (!moved || mark < 0) return moved;
+  moved->mark = mark;
+  moved->sequence = sequence;
+  if (sequence != axis) return moved;
+  // Sequences keep an axis of their own.
+  if (place.axes.size() != 1 || place != Index(place.axes.begin()->first)) return std::nullopt;
+  moved->sequence = place.axes.begin()->first;
+  return moved;
 }
 
 std::optional<int64_t> Line::Least(const std::vector<Line>& dims) const {
+  if (mark >= 0) return std::nullopt;
   Line least = *this;
   for (const auto& [axis, times] : axes) {
     const Line& dim = dims[static_cast<size_t>(axis)];
@@ -165,6 +181,9 @@ std::optional<int64_t> Line::Least(const std::vector<Line>& dims) const {
     const auto size = static_cast<Size>(i);
     if (least.of(size) < 0) return std::nullopt;
     if (size != Size::kPast) bound += least.of(size);
+  }
+  for (const auto& [size, times] : least.others) {
+    if (times < 0) return std::nullopt;
   }
   return bound;
 }
@@ -188,6 +207,7 @@ std::string Line::ToString() const {
   add(of(Size::kSource), "source");
   add(of(Size::kAllNew), "batch·new");
   add(of(Size::kAllSource), "batch·source");
+  for (const auto& [size, times] : others) add(times, size);
   for (const auto& [axis, times] : axes) add(times, fmt::format("index {}", axis));
   if (number != 0 || terms.empty()) terms.push_back(std::to_string(number));
   return fmt::format("{}", fmt::join(terms, " + "));
@@ -218,6 +238,43 @@ Pattern Pattern::Uniform(std::vector<Line> dims, const Tensor& one) {
   pattern.dims = std::move(dims);
   pattern.table = one.Reshaped({1});
   return pattern;
+}
+
+Pattern Pattern::OfMarks(DType dtype, int input) {
+  const auto zero = NumberTensor(dtype, 0), one = NumberTensor(dtype, 1);
+  if (!zero) return {};
+  Pattern marks = Uniform({Line::Of(Size::kBatch), Line::Of(Size::kNew)}, *zero);
+  Line mark = Line::Index(1);
+  mark.mark = input;
+  mark.sequence = 0;
+  marks.conditions = {mark};
+  marks.table = Tensor::Allocate(dtype, {2});
+  CopyElement(*zero, 0, marks.table, 0);
+  CopyElement(*one, 0, marks.table, 1);
+  return marks;
+}
+
+Pattern Pattern::WithMarks(bool set) const {
+  Pattern with = *this;
+  with.conditions.clear();
+  std::vector<size_t> kept;
+  int64_t marks = 0;
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    if (conditions[i].mark >= 0) {
+      marks |= int64_t{1} << i;
+    } else {
+      kept.push_back(i);
+      with.conditions.push_back(conditions[i]);
+    }
+  }
+  with.table = Tensor::Allocate(table.dtype(), {int64_t{1} << kept.size()});
+  for (int64_t m = 0; m < with.table.size(); ++m) {
+    int64_t own = set ? marks : 0;
+    for (size_t i = 0; i < kept.size(); ++i) own |= (m >> i & 1) << kept[i];
+    CopyElement(table, own, with.table, m);
+  }
+  with.Simplify(true);
+  return with;
 }
 
 Pattern Pattern::OfConstant(const Tensor& constant) {
@@ -348,4 +405,4 @@ void Pattern::Simplify(bool by_value) {
   }
 }
 
-}  // namespace chairlift::decoders
+}  // namespace chairlift::analysis

@@ -1,13 +1,14 @@
 // Computes values that depend on one whole number at each position (mostly a distance between
 // tokens) for all values that the number may have.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
-#include "graph/decoders/pattern.h"
+#include "graph/analysis/pattern.h"
 #include "graph/evaluate.h"
 
-namespace chairlift::decoders {
+namespace chairlift::analysis {
 namespace {
 
 constexpr int64_t kPoints = 2 * kReach + 1;
@@ -109,7 +110,45 @@ Tensor AtPoints(const Pattern& input, const Line& base) {
   return points;
 }
 
+// Of booleans that change at two distances at most: by conditions, which join with others'.
+std::optional<Pattern> AsSteps(const Pattern& curve) {
+  if (curve.dtype != DType::kBool || curve.curve.shape()[1] != 1) return std::nullopt;
+  const bool* values = curve.curve.data<bool>();
+  Pattern steps = curve;
+  steps.kind = Pattern::Kind::kTable;
+  std::vector<bool> parts = {values[0]};
+  for (int64_t i = 1; i < kPoints; ++i) {
+    if (values[i] == values[i - 1]) continue;
+    const auto reached = Line::Sum(curve.line, Line::Number(kReach - i));
+    if (!reached || parts.size() > 2) return std::nullopt;
+    steps.conditions.push_back(*reached);
+    parts.push_back(values[i]);
+  }
+  steps.line = {};
+  steps.column = -1;
+  steps.table = Tensor::Allocate(DType::kBool, {int64_t{1} << steps.conditions.size()});
+  for (int64_t m = 0; m < steps.table.size(); ++m) {
+    steps.table.data<bool>()[m] =
+        parts[static_cast<size_t>(std::popcount(static_cast<uint64_t>(m)))];
+  }
+  steps.Simplify();
+  return steps;
+}
+
 }  // namespace
+
+std::optional<Pattern> Pattern::AsCurve() const {
+  const auto base = is_table() ? BaseOf({*this}) : std::nullopt;
+  if (!base || !IsBetweenTokens(*base, dims)) return std::nullopt;
+  Tensor points = AtPoints(*this, *base);
+  if (!points.present()) return std::nullopt;
+  Pattern curve = *this;
+  curve.kind = Kind::kCurve;
+  curve.conditions.clear();
+  curve.line = *base;
+  curve.curve = std::move(points);
+  return curve;
+}
 
 StatusOr<Pattern> PatternReader::Curve(const Node& node, const std::vector<Pattern>& inputs,
                                        std::vector<Line> dims) {
@@ -143,7 +182,7 @@ StatusOr<Pattern> PatternReader::Curve(const Node& node, const std::vector<Patte
   result.curve = computed[0].Clone();
   result.dims = std::move(dims);
   LimitTokens(kReach + 1);
-  return result;
+  return AsSteps(result).value_or(result);
 }
 
 // Rows of a constant, selected by a curve.
@@ -167,4 +206,4 @@ StatusOr<Pattern> PatternReader::GatherByCurve(const Tensor& rows, const Pattern
   return result;
 }
 
-}  // namespace chairlift::decoders
+}  // namespace chairlift::analysis

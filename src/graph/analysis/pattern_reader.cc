@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <utility>
 
+#include "graph/analysis/pattern.h"
 #include "graph/batch_axis/node_reader.h"
-#include "graph/decoders/pattern.h"
 #include "graph/evaluate.h"
 #include "ops/axis_map.h"
 
-namespace chairlift::decoders {
+namespace chairlift::analysis {
 namespace {
 
 // More than the length of any axis.
@@ -37,6 +38,7 @@ Line Moved(const Line& line, const std::vector<int>& to) {
     const int place = to[static_cast<size_t>(axis)];
     if (place >= 0) moved.axes[place] = times;
   }
+  if (line.sequence >= 0) moved.sequence = to[static_cast<size_t>(line.sequence)];
   return moved;
 }
 
@@ -231,12 +233,12 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
   static const std::map<std::string, Rule, std::less<>> kRules = {
       {"Concat", &PatternReader::Concat},       {"CumSum", &PatternReader::CumSum},
       {"Expand", &PatternReader::Expand},       {"Flatten", &PatternReader::Flatten},
-      {"Gather", &PatternReader::Gather},       {"Range", &PatternReader::Range},
-      {"ReduceSum", &PatternReader::ReduceSum}, {"Reshape", &PatternReader::Reshape},
-      {"ScatterND", &PatternReader::ScatterND}, {"Slice", &PatternReader::Slice},
-      {"Squeeze", &PatternReader::Squeeze},     {"Transpose", &PatternReader::Transpose},
-      {"Tile", &PatternReader::Tile},           {"Trilu", &PatternReader::Trilu},
-      {"Unsqueeze", &PatternReader::Unsqueeze}};
+      {"Gather", &PatternReader::Gather},       {"GatherND", &PatternReader::GatherND},
+      {"Range", &PatternReader::Range},         {"ReduceSum", &PatternReader::ReduceSum},
+      {"Reshape", &PatternReader::Reshape},     {"ScatterND", &PatternReader::ScatterND},
+      {"Slice", &PatternReader::Slice},         {"Squeeze", &PatternReader::Squeeze},
+      {"Transpose", &PatternReader::Transpose}, {"Tile", &PatternReader::Tile},
+      {"Trilu", &PatternReader::Trilu},         {"Unsqueeze", &PatternReader::Unsqueeze}};
   if (const auto rule = kRules.find(op); rule != kRules.end()) return (this->*rule->second)(node);
   if (op == "ConstantOfShape") {
     const auto dims = ElementsOf(node, 0);
@@ -451,8 +453,8 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
       return Pattern::OfList(data.dtype,
                              {data.list.begin() + start->number, data.list.begin() + end->number});
     }
-    if (const auto least = length->Least({}); !least || *least < 1) {
-      return Unimplemented("what it takes may be empty");
+    if (const auto least = length->Least({}); !least || *least < 0) {
+      return Unimplemented("what it takes may be none");
     }
     const auto shifted = Line::Sum(Line::Index(axis), *start);
     const auto shift = [&](Line& line) -> bool {
@@ -522,16 +524,64 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   const Line at = Moved(*place, to);
   // The index along `axis` is replaced before other axes take its number.
   const auto follow = [&](Line& line) -> bool {
+    if (line.mark >= 0 && line.sequence == axis) return false;
     const int64_t times = line.along(axis);
     line.axes.erase(axis);
-    const auto moved = Line::Sum(Moved(line, own), at, times);
-    if (moved) line = *moved;
-    return moved.has_value();
+    Line moved = Moved(line, own);
+    const int mark = std::exchange(moved.mark, -1), sequence = std::exchange(moved.sequence, -1);
+    const auto sum = Line::Sum(moved, at, times);
+    if (!sum) return false;
+    line = *sum;
+    line.mark = mark;
+    line.sequence = sequence;
+    return true;
   };
   bool followed = follow(data.line);
   for (Line& condition : data.conditions) followed = followed && follow(condition);
   if (!followed) return Unimplemented("its places are not followed");
   data.dims = std::move(dims);
+  if (data.is_table()) data.Simplify();
+  return data;
+}
+
+// Single elements, at the places that stand side by side in the last dimension of its input 1.
+StatusOr<Pattern> PatternReader::GatherND(const Node& node) {
+  Pattern data = SpreadOne(In(node, 0));
+  const Pattern& places = of(node.inputs[1]);
+  if (!data.known() || data.kind == Pattern::Kind::kList || data.is_curve() || data.is_slopes() ||
+      places.kind != Pattern::Kind::kTuples || places.list.size() != data.dims.size() ||
+      node.attributes.Int("batch_dims", 0) != 0) {
+    return Unimplemented("its places are not followed");
+  }
+  const std::vector<Line> dims(places.dims.begin(), places.dims.end() - 1);
+  // Axes of the result are numbered behind those of the input, which they take the place of.
+  const int shift = data.rank();
+  std::vector<int> behind(places.dims.size()), to(dims.size() + data.dims.size(), -1);
+  for (int i = 0; i < static_cast<int>(dims.size()); ++i) {
+    behind[static_cast<size_t>(i)] = shift + i;
+    to[static_cast<size_t>(shift + i)] = i;
+  }
+  for (int axis = 0; axis < data.rank(); ++axis) {
+    const Line& place = places.list[static_cast<size_t>(axis)];
+    const auto beyond = Line::Sum(place, data.dims[static_cast<size_t>(axis)], -1);
+    const auto least = place.Least(dims), most = beyond ? beyond->Most(dims) : std::nullopt;
+    const bool within = least && *least >= 0 && most && *most < 0;
+    if (!within && !data.uniform()) {
+      return Unimplemented("its places are not known to be within axis {}", axis);
+    }
+    const Line at = Moved(place, behind);
+    const auto follow = [&](Line& line) -> bool {
+      const auto with = line.With(axis, at);
+      if (with) line = *with;
+      return with.has_value();
+    };
+    bool followed = follow(data.line);
+    for (Line& condition : data.conditions) followed = followed && follow(condition);
+    if (!followed) return Unimplemented("its places are not followed");
+  }
+  data.dims = dims;
+  data.line = Moved(data.line, to);
+  for (Line& condition : data.conditions) condition = Moved(condition, to);
   if (data.is_table()) data.Simplify();
   return data;
 }
@@ -546,7 +596,7 @@ StatusOr<Pattern> PatternReader::Range(const Node& node) {
   const auto count = Line::Sum((*end)[0], (*start)[0], -1);
   const auto line = Line::Sum(Line::Index(0), (*start)[0]);
   const auto least = count ? count->Least({}) : std::nullopt;
-  if (!line || !least || *least < 1) return Unimplemented("it may be empty");
+  if (!line || !least || *least < 0) return Unimplemented("where it ends is not known");
   return Pattern::OfLine(TypeOf(node), {*count}, *line);
 }
 
@@ -804,6 +854,9 @@ StatusOr<Pattern> PatternReader::Squeeze(const Node& node) {
       if (own < 0 || own >= data.rank()) return Unimplemented("it has no axis {}", axis);
       gone[static_cast<size_t>(own)] = true;
     }
+  } else if (std::all_of(data.dims.begin(), data.dims.end(),
+                         [](const Line& dim) { return dim.is_number(); })) {
+    for (size_t i = 0; i < gone.size(); ++i) gone[i] = data.dims[i] == Line::Number(1);
   } else {
     return Unimplemented("which axes it takes out is not given");
   }
@@ -870,4 +923,4 @@ StatusOr<Pattern> PatternReader::Transpose(const Node& node) {
   return MovedAxes(data, to, std::move(dims));
 }
 
-}  // namespace chairlift::decoders
+}  // namespace chairlift::analysis

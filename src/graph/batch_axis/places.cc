@@ -1,0 +1,247 @@
+#include "graph/batch_axis/places.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace chairlift::batch_axis {
+
+using analysis::Line;
+using analysis::Pattern;
+using analysis::Size;
+
+std::optional<Line> Places::LineOf(const Extent& extent) {
+  if (extent.is_number()) return Line::Sum(Line(), Line::Number(extent.number()));
+  Line line = Line::Of(Size::kBatch);
+  if (extent.batch() != 1 || extent.has_symbols()) {
+    const auto one = extent.number() > 0 ? Extent::Quotient(extent, Extent::Number(extent.number()))
+                                         : std::nullopt;
+    const std::string name = one ? one->ToString() : "";
+    if (name.empty() || name.find('[') != std::string::npos) return std::nullopt;
+    line = Line::Other(name);
+    extents_.emplace(name, *one);
+  }
+  return Line::Product(Line::Number(extent.number()), line);
+}
+
+// Sums are sizes of their own.
+std::optional<Extent> Places::ExtentOf(const Line& line) const {
+  if (line.is_number()) return Extent::Number(line.number);
+  if (!line.axes.empty()) return std::nullopt;
+  const int64_t batches = line.of(Size::kBatch);
+  const bool of_batch = line == *Line::Product(Line::Of(Size::kBatch), Line::Number(batches));
+  if (of_batch && batches > 0) return Extent::Product(Extent::Batch(), Extent::Number(batches));
+  if (DependsOnBatch(line, -1)) return std::nullopt;
+  if (line.number == 0 && line.others.size() == 1 && line.others.begin()->second > 0) {
+    const auto& [name, times] = *line.others.begin();
+    return Extent::Product(extents_.at(name), Extent::Number(times));
+  }
+  return Extent::Symbol(fmt::format("({})", line.ToString()));
+}
+
+bool Places::DependsOnBatch(const Line& line, int axis) const {
+  return line.sizes != analysis::Multiples{} || (axis >= 0 && line.along(axis) != 0) ||
+         std::any_of(line.others.begin(), line.others.end(),
+                     [&](const auto& size) { return extents_.at(size.first).batch() > 0; });
+}
+
+int Places::OwnAxis(const Line& line, const Pattern& pattern) {
+  if (line.axes.size() != 1) return -1;
+  const int axis = line.axes.begin()->first;
+  const bool own = line == Line::Index(axis) &&
+                   pattern.dims[static_cast<size_t>(axis)] == Line::Of(Size::kBatch);
+  return own ? axis : -1;
+}
+
+void Places::TakeSizes(ValueId id) {
+  const State& state = states_[static_cast<size_t>(id)];
+  const Value& value = graph_.values[static_cast<size_t>(id)];
+  if (!state.elements || state.elements->empty() || !value.shape.has_rank() ||
+      value.shape.rank() > 1 || !analysis::IsInteger(value.dtype)) {
+    return;
+  }
+  std::vector<Line> lines;
+  for (const Extent& element : *state.elements) {
+    const auto line = LineOf(element);
+    if (!line) return;
+    lines.push_back(*line);
+  }
+  reader_.Set(id, Pattern::OfElements(value.dtype, value.shape.rank(), std::move(lines)));
+}
+
+void Places::Read(const Node& node) {
+  const auto known = [&](ValueId id) {
+    return id == kNoValue || graph_.values[static_cast<size_t>(id)].is_constant() ||
+           reader_.of(id).kind != Pattern::Kind::kUnknown;
+  };
+  if (node.def->gives_sizes && !known(node.inputs[0])) {
+    const StatusOr<std::vector<Extent>> dims = Context(graph_, node, symbol_, states_).Dims(0);
+    if (!dims.ok()) return;
+    Pattern shaped;
+    shaped.kind = Pattern::Kind::kShaped;
+    for (const Extent& dim : *dims) {
+      const auto line = LineOf(dim);
+      if (!line) return;
+      shaped.dims.push_back(*line);
+    }
+    reader_.Set(node.inputs[0], std::move(shaped));
+  }
+  for (const ValueId id : node.inputs) {
+    if (!known(id)) TakeSizes(id);
+  }
+  if (std::all_of(node.inputs.begin(), node.inputs.end(), known)) (void)reader_.Visit(node);
+}
+
+bool Places::Knows(const Node& node) const {
+  return node.outputs.size() == 1 && node.outputs[0] != kNoValue &&
+         reader_.of(node.outputs[0]).kind != Pattern::Kind::kUnknown;
+}
+
+State Places::StateOf(const Pattern& pattern) const {
+  State places = State::Shared();
+  places.kind = State::Kind::kPlaces;
+  if (!pattern.known() && pattern.kind != Pattern::Kind::kTuples) return places;
+  if (const auto elements = pattern.Elements()) {
+    std::vector<Extent> sizes;
+    for (const Line& element : *elements) {
+      const std::optional<Extent> size = ExtentOf(element);
+      if (!size) break;
+      sizes.push_back(*size);
+    }
+    if (sizes.size() == elements->size()) return State::Of(std::move(sizes));
+  }
+  int axis = -1;
+  for (int i = 0; i < pattern.rank(); ++i) {
+    const Line& dim = pattern.dims[static_cast<size_t>(i)];
+    if (!DependsOnBatch(dim, -1)) continue;
+    if (axis >= 0 || dim != Line::Of(Size::kBatch)) return places;
+    axis = i;
+  }
+  const auto depends = [&](const Line& line) { return DependsOnBatch(line, axis); };
+  if (depends(pattern.line) || (axis >= 0 && pattern.column == axis) ||
+      std::any_of(pattern.list.begin(), pattern.list.end(), depends) ||
+      std::any_of(pattern.conditions.begin(), pattern.conditions.end(), depends)) {
+    return places;
+  }
+  return axis < 0 ? State::Shared() : State::Rows(axis);
+}
+
+std::optional<Places::Pick> Places::PickOf(ValueId id) const {
+  const State& state = states_[static_cast<size_t>(id)];
+  if (state.kind == State::Kind::kPicks) return Pick{state.axis, state.column};
+  const Pattern& pattern = reader_.of(id);
+  if (pattern.kind != Pattern::Kind::kTuples) return std::nullopt;
+  std::optional<Pick> pick;
+  for (size_t i = 0; i < pattern.list.size(); ++i) {
+    const int axis = OwnAxis(pattern.list[i], pattern);
+    if (axis >= 0 && !pick) pick = {axis, static_cast<int>(i)};
+  }
+  for (size_t i = 0; pick && i < pattern.list.size(); ++i) {
+    const bool own = static_cast<int>(i) == pick->column;
+    if (!own && DependsOnBatch(pattern.list[i], pick->axis)) pick.reset();
+  }
+  return pick;
+}
+
+bool Places::PlainRows(ValueId id, int axis) const {
+  const State& state = states_[static_cast<size_t>(id)];
+  return state.rows() && state.axis == axis && state.outer.is_one() && state.inner.is_one();
+}
+
+// The row's number beside numbers that follow from the row, for GatherND and ScatterND.
+std::optional<State> Places::Concat(const Context& c) const {
+  const StatusOr<int> rank = c.OutputRank(0);
+  const StatusOr<int> axis = c.OwnAxis(0);
+  if (!rank.ok() || !axis.ok() || *axis != *rank - 1) return std::nullopt;
+  State picks = State::Shared();
+  picks.kind = State::Kind::kPicks;
+  int64_t column = 0;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const SymbolicShape& shape = graph_.values[static_cast<size_t>(c.id(i))].shape;
+    if (c.in(i).kind == State::Kind::kPlaces) {
+      const Pattern& pattern = reader_.of(c.id(i));
+      const int own = pattern.is_line() ? OwnAxis(pattern.line, pattern) : -1;
+      if (own < 0 || picks.column >= 0 || pattern.dims.back() != Line::Number(1)) {
+        return std::nullopt;
+      }
+      picks.axis = own;
+      picks.column = static_cast<int>(column++);
+    } else if (shape.has_rank() && shape.rank() == *rank && shape[*axis].known()) {
+      column += shape[*axis].value();
+    } else {
+      return std::nullopt;
+    }
+  }
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (c.in(i).kind != State::Kind::kPlaces && !PlainRows(c.id(i), picks.axis)) {
+      return std::nullopt;
+    }
+  }
+  return picks;
+}
+
+std::optional<State> Places::Gather(const Context& c) const {
+  const StatusOr<int> axis = c.OwnAxis(0);
+  const Pattern& index = reader_.of(c.id(1));
+  const int own = index.is_line() ? OwnAxis(index.line, index) : -1;
+  if (!axis.ok() || own < 0 || !PlainRows(c.id(0), *axis)) return std::nullopt;
+  return State::Rows(*axis + own);
+}
+
+std::optional<State> Places::GatherElements(const Context& c) const {
+  const StatusOr<int> axis = c.OwnAxis(0);
+  const Pattern& index = reader_.of(c.id(1));
+  const int own = index.is_line() ? OwnAxis(index.line, index) : -1;
+  if (!axis.ok() || own != *axis || !PlainRows(c.id(0), *axis)) return std::nullopt;
+  return State::Rows(*axis);
+}
+
+std::optional<State> Places::GatherNd(const Context& c) const {
+  const auto pick = PickOf(c.id(1));
+  if (!pick || c.attributes().Int("batch_dims", 0) != 0 || !PlainRows(c.id(0), pick->column)) {
+    return std::nullopt;
+  }
+  return State::Rows(pick->axis);
+}
+
+std::optional<State> Places::ScatterNd(const Context& c) const {
+  const auto pick = PickOf(c.id(1));
+  if (!pick || !PlainRows(c.id(0), pick->column) || !PlainRows(c.id(2), pick->axis)) {
+    return std::nullopt;
+  }
+  return State::Rows(pick->column);
+}
+
+Status Places::Follow(const Node& node) {
+  const Context c(graph_, node, symbol_, states_);
+  std::optional<State> state;
+  bool rows = false, numbers = false;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (!c.has(i)) continue;
+    const Pattern& pattern = reader_.of(c.id(i));
+    rows |= c.in(i).rows();
+    numbers |= c.in(i).kind == State::Kind::kPicks ||
+               (c.in(i).places() && (!pattern.is_line() || !pattern.line.axes.empty()));
+  }
+  // Of rows no more than their shape is known.
+  if (Knows(node) && (!rows || reader_.of(node.outputs[0]).kind != Pattern::Kind::kShaped)) {
+    state = StateOf(reader_.of(node.outputs[0]));
+  } else if (node.def->domain.empty() && node.outputs.size() == 1) {
+    const std::string& op = node.def->name;
+    if (op == "Concat") state = Concat(c);
+    if (op == "Gather") state = Gather(c);
+    if (op == "GatherElements") state = GatherElements(c);
+    if (op == "GatherND") state = GatherNd(c);
+    if (op == "ScatterND") state = ScatterNd(c);
+  }
+  if (!state && !numbers) return Unimplemented("it computes with the batch size");
+  if (!state) {
+    return Unimplemented(
+        "it computes with the numbers of rows, and is not known to keep rows apart");
+  }
+  states_[static_cast<size_t>(node.outputs[0])] = *std::move(state);
+  return absl::OkStatus();
+}
+
+}  // namespace chairlift::batch_axis

@@ -1,0 +1,65 @@
+// Numbers that follow from indices and sizes, the batch size among them, as exporters compute them
+// to look something up: arange(batch) beside arange(keys). What they are is followed element by
+// element (graph/analysis); what reads each row at its own number keeps rows apart.
+#ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_
+#define CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/analysis/pattern.h"
+#include "graph/batch_axis/rule.h"
+
+namespace chairlift::batch_axis {
+
+class Places {
+ public:
+  // All outlive this object.
+  Places(const Graph& graph, const std::string& symbol, std::vector<State>& states)
+      : graph_(graph), symbol_(symbol), states_(states), reader_(graph) {}
+
+  // Follows the elements of the node's output, where those of its inputs are known.
+  void Read(const Node& node);
+  // Whether anything is known of the elements of the node's output, or of their number.
+  bool Knows(const Node& node) const;
+  // Sets the states of the outputs of a node that reads places, or that no other rule follows.
+  // Unimplemented: rows are not known to stay apart.
+  Status Follow(const Node& node);
+
+ private:
+  // Where rows are picked by their own numbers: entry n along `axis` of an index has n in `column`.
+  struct Pick {
+    int axis = 0, column = 0;
+  };
+
+  // Nothing where it is too large, or may be negative, as an element of unknown integers may be
+  // ("?7[0]").
+  std::optional<analysis::Line> LineOf(const Extent& extent);
+  // Of a value whose elements are followed as sizes, which know products and quotients.
+  void TakeSizes(ValueId id);
+  std::optional<Extent> ExtentOf(const analysis::Line& line) const;
+  bool DependsOnBatch(const analysis::Line& line, int axis) const;
+  // The axis along which each entry is its own index and the row's number; −1: it is none.
+  static int OwnAxis(const analysis::Line& line, const analysis::Pattern& pattern);
+  State StateOf(const analysis::Pattern& pattern) const;
+  std::optional<Pick> PickOf(ValueId id) const;
+  // Whether it is rows along `axis`, with one entry each.
+  bool PlainRows(ValueId id, int axis) const;
+  std::optional<State> Concat(const Context& c) const;
+  std::optional<State> Gather(const Context& c) const;
+  std::optional<State> GatherElements(const Context& c) const;
+  std::optional<State> GatherNd(const Context& c) const;
+  std::optional<State> ScatterNd(const Context& c) const;
+
+  const Graph& graph_;
+  const std::string& symbol_;
+  std::vector<State>& states_;
+  analysis::PatternReader reader_;
+  std::map<std::string, Extent> extents_;  // of sizes of other names
+};
+
+}  // namespace chairlift::batch_axis
+
+#endif  // CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_

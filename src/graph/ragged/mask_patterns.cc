@@ -1,0 +1,193 @@
+#include "graph/ragged/mask_patterns.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "graph/ragged/form.h"
+
+namespace chairlift::ragged {
+namespace {
+
+using analysis::kReach;
+using analysis::Line;
+using analysis::Pattern;
+using analysis::Size;
+
+// What a window hides by: sums with scores stay finite.
+constexpr float kBeyondWindow = -1e30f;
+
+// The marks that decide on a key: that of its own token.
+StatusOr<int> MarksOf(const Pattern& mask) {
+  int input = -1;
+  for (const Line& condition : mask.conditions) {
+    if (condition.mark < 0) continue;
+    Line own = Line::Index(mask.rank() - 1);
+    own.mark = condition.mark;
+    own.sequence = mask.rank() - 4;
+    if (condition != own) return Unimplemented("hides by marks of other tokens than the key");
+    if (input >= 0 && input != own.mark) return Unimplemented("hides by several inputs");
+    input = own.mark;
+  }
+  return input;
+}
+
+// What is added at least, or most, over all cases that there may be.
+float Extreme(const Pattern& table, bool most) {
+  std::optional<float> extreme;
+  for (int64_t m = 0; m < table.table.size(); ++m) {
+    const float value = table.table.data<float>()[m];
+    if (!table.Possible(m)) continue;
+    extreme = !extreme ? value : most ? std::max(*extreme, value) : std::min(*extreme, value);
+  }
+  return extreme.value_or(0.0f);
+}
+
+// Of what is added by distance, key − query, where all marks are 1.
+Status SetWindow(const Pattern& shown, const Line& apart, MaskRule& rule) {
+  const auto back = Line::Sum(Line(), apart, -1);
+  const std::optional<Pattern> curve = shown.AsCurve();
+  if (!curve || !back || (curve->line != apart && curve->line != *back)) {
+    return Unimplemented("hides by something else than how far key and query are apart");
+  }
+  const int64_t points = 2 * kReach + 1;
+  rule.window.resize(static_cast<size_t>(points));
+  for (int64_t i = 0; i < points; ++i) {
+    const int64_t from = curve->line == apart ? i : points - 1 - i;
+    const float added = curve->curve.data<float>()[from];
+    if (!(added == 0.0f || (added <= -kHidingScore && i != kReach))) {
+      return Unimplemented("adds {} where the key is {} tokens behind the query", added,
+                           i - kReach);
+    }
+    rule.window[static_cast<size_t>(i)] = std::max(added, kBeyondWindow);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+MaskPatterns::MaskPatterns(const Graph& graph, const std::vector<batch_axis::State>& states)
+    : graph_(graph),
+      states_(states),
+      links_(graph),
+      reader_(graph),
+      visited_(graph.nodes.size(), false),
+      why_(graph.values.size()) {
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const Value& value = graph.values[static_cast<size_t>(graph.inputs[i])];
+    const bool marks = value.shape.rank() == 2 && value.shape[0].Same(Dim::Symbol(kBatchSymbol)) &&
+                       value.shape[1].Same(Dim::Symbol(kLengthSymbol));
+    if (marks) reader_.Set(graph.inputs[i], Pattern::OfMarks(value.dtype, static_cast<int>(i)));
+  }
+}
+
+// What it follows from, in the order of the nodes.
+std::vector<int> MaskPatterns::Follow(ValueId id) {
+  std::vector<bool> needed(graph_.nodes.size(), false);
+  std::vector<int> marks;
+  std::vector<ValueId> open = {id};
+  while (!open.empty()) {
+    const ValueId value = open.back();
+    open.pop_back();
+    if (value == kNoValue) continue;
+    const int n = links_.producer(value);
+    const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
+    if (n < 0 && input != graph_.inputs.end()) {
+      const auto place = static_cast<int>(input - graph_.inputs.begin());
+      if (std::find(marks.begin(), marks.end(), place) == marks.end()) marks.push_back(place);
+    }
+    if (n < 0 || needed[static_cast<size_t>(n)]) continue;
+    needed[static_cast<size_t>(n)] = true;
+    const Node& node = graph_.nodes[static_cast<size_t>(n)];
+    if (node.def->gives_sizes) continue;
+    open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+  }
+  for (size_t n = 0; n < needed.size(); ++n) {
+    if (!needed[n] || visited_[n]) continue;
+    visited_[n] = true;
+    const Node& node = graph_.nodes[n];
+    for (const ValueId input : node.inputs) TakeSizes(input);
+    const Status followed = reader_.Visit(node);
+    if (followed.ok() || node.outputs[0] == kNoValue) continue;
+    std::string& why = why_[static_cast<size_t>(node.outputs[0])];
+    for (const ValueId input : node.inputs) {
+      if (input != kNoValue && why.empty()) why = why_[static_cast<size_t>(input)];
+    }
+    if (why.empty()) why = fmt::format("{}: {}", node.Describe(), Message(followed));
+  }
+  return marks;
+}
+
+// Sizes know products and quotients.
+void MaskPatterns::TakeSizes(ValueId id) {
+  if (id == kNoValue || reader_.of(id).known()) return;
+  const auto& elements = states_[static_cast<size_t>(id)].elements;
+  const Value& value = graph_.values[static_cast<size_t>(id)];
+  if (value.is_constant() || !elements || elements->empty() || !value.shape.has_rank() ||
+      value.shape.rank() > 1 || !analysis::IsInteger(value.dtype)) {
+    return;
+  }
+  std::vector<Line> lines;
+  for (const Extent& element : *elements) {
+    Line line = Line::Number(1);
+    for (const auto& [size, symbol] :
+         {std::pair(Size::kBatch, Extent::Batch()), {Size::kNew, Extent::Symbol(kLengthSymbol)}}) {
+      if (Extent::Quotient(element, Extent::Number(element.number())) == symbol) {
+        line = Line::Of(size);
+      }
+    }
+    if (!element.is_number() && line.is_number()) return;
+    const auto times = Line::Product(Line::Number(element.number()), line);
+    if (!times) return;
+    lines.push_back(*times);
+  }
+  reader_.Set(id, Pattern::OfElements(value.dtype, value.shape.rank(), std::move(lines)));
+}
+
+StatusOr<MaskRule> MaskPatterns::RuleOf(ValueId mask) {
+  MaskRule rule;
+  rule.marks = Follow(mask);
+  const Pattern& pattern = reader_.of(mask);
+  if (!pattern.is_table() || pattern.dtype != DType::kFloat) {
+    const std::string& why = why_[static_cast<size_t>(mask)];
+    return Unimplemented("cannot be followed{}{}", why.empty() ? "" : ": ", why);
+  }
+  const int rank = pattern.rank();
+  if (rank < 2 || rank > 4) return Unimplemented("is not of rank 4");
+  for (int axis = 0; axis < rank; ++axis) {
+    const Line& dim = pattern.dims[static_cast<size_t>(axis)];
+    const int place = axis + 4 - rank;
+    const bool fits = dim == Line::Number(1) || (place == 0   ? dim == Line::Of(Size::kBatch)
+                                                 : place == 1 ? dim.is_number()
+                                                              : dim == Line::Of(Size::kNew));
+    if (!fits) return Unimplemented("has {} entries along axis {}", dim.ToString(), axis);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(rule.input, MarksOf(pattern));
+  if (rule.input >= 0) {
+    rule.hidden = Extreme(pattern.WithMarks(false), true);
+    if (!(rule.hidden <= -kHidingScore)) {
+      return Unimplemented("adds {} where the mask is 0, which does not hide", rule.hidden);
+    }
+  }
+  const Pattern shown = pattern.WithMarks(true);
+  const float most = Extreme(shown, true), least = Extreme(shown, false);
+  if (most != 0.0f || (least != 0.0f && !(least <= -kHidingScore))) {
+    return Unimplemented("adds {} and {} to keys that count", least, most);
+  }
+  if (shown.conditions.empty()) return rule;
+  const Line apart = *Line::Sum(Line::Index(rank - 1), Line::Index(rank - 2), -1);
+  const Line seen = *Line::Sum(Line(), apart, -1);
+  const Line later = *Line::Sum(apart, Line::Number(1), -1);
+  const Line& condition = shown.conditions[0];
+  const float* table = shown.table.data<float>();
+  if (shown.conditions.size() == 1 &&
+      ((condition == seen && table[1] == 0.0f) || (condition == later && table[0] == 0.0f))) {
+    rule.causal = true;
+    return rule;
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(SetWindow(shown, apart, rule));
+  reader_.LimitTokens(kReach + 1);
+  return rule;
+}
+
+}  // namespace chairlift::ragged
