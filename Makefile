@@ -11,7 +11,7 @@ CUDA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
-.PHONY: help reference deb image test-packages run free-ports build python wheel test-wheel test bench chart figures packages clean lint
+.PHONY: help exporters reference deb image test-packages run free-ports build python wheel test-wheel test bench chart figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -76,6 +76,15 @@ run: free-ports models  ## install what is missing, build, and serve the example
 
 test:  ## everything CI runs
 	@tools/test.sh
+
+# Not part of the tests: it installs torch, and takes an hour on two cores.
+build/exporters/venv/.installed: tests/exporters/requirements.txt | packages
+	python3 -m venv build/exporters/venv
+	build/exporters/venv/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+exporters: build build/exporters/venv/.installed  ## how the newest torch's exports are served; FLAGS="--only llama" tries some
+	@build/exporters/venv/bin/python tests/exporters/matrix.py --models build/exporters/models $(FLAGS)
 
 # Other people's clients, apart from the tooling: they pin other versions of the same packages.
 build/clients/.installed: tools/requirements-clients.txt | packages
