@@ -685,6 +685,16 @@ INSTANTIATE_TEST_SUITE_P(
                              });
                            },
                            ""},
+                      Case{"as many as all entries are, divided among rows",
+                           {"b", "t", 4},
+                           [](GraphProtoBuilder& m) {
+                             LooksUp(m, [](GraphProtoBuilder& b) {
+                               b.Node("Mul", {"n", "t"}, {"all"});
+                               b.Node("Div", {"all", "t"}, {"divided"});
+                               b.Node("Range", {"zero", "divided", "one"}, {"rows"});
+                             });
+                           },
+                           ""},
                       Case{"rows in reverse",
                            {"b", "t", 4},
                            [](GraphProtoBuilder& m) {

@@ -88,7 +88,7 @@ void Places::Read(const Node& node) {
     reader_.Set(node.inputs[0], std::move(shaped));
   }
   for (const ValueId id : node.inputs) {
-    if (!known(id)) TakeSizes(id);
+    if (!known(id) || reader_.of(id).kind == Pattern::Kind::kShaped) TakeSizes(id);
   }
   if (std::all_of(node.inputs.begin(), node.inputs.end(), known)) (void)reader_.Visit(node);
 }
