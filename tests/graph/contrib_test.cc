@@ -115,6 +115,10 @@ TEST_F(ContribTest, UnknownOperatorsAndAttributesAreRefusedByName) {
   type.model.Input("x", kFloat, {2});
   type.node.Int("alpha", 1);
   EXPECT_THAT(RefusedBecause(type), HasSubstr("'alpha' is of another type"));
+  ContribNode flag("FusedMatMul", {"x", "x"});
+  flag.model.Input("x", kFloat, {2, 2});
+  flag.node.Int("transA", 2);
+  EXPECT_THAT(RefusedBecause(flag), HasSubstr("'transA' is 2; it must be 0 or 1"));
   ContribNode inputs("BiasGelu", {"x"});
   inputs.model.Input("x", kFloat, {2});
   EXPECT_THAT(RefusedBecause(inputs), HasSubstr("it has 1 inputs"));

@@ -177,6 +177,20 @@ TEST(ImportErrorsTest, AttributeThatOnnxDoesNotHave) {
   ExpectRefused(m, HasSubstr("slope_of_hill"));
 }
 
+// Some programs read 2 as true, others as false.
+TEST(ImportErrorsTest, FlagThatIsNeitherZeroNorOne) {
+  for (const int64_t flag : {-1, 0, 1, 2}) {
+    ModelBuilder m(17);
+    m.Input("x", kFloat, {2, 3}).Output("y");
+    m.Node("ReduceMean", {"x"}, {"y"}).Ints("axes", {1}).Int("keepdims", flag);
+    if (flag == 0 || flag == 1) {
+      EXPECT_TRUE(m.Import().ok()) << flag;
+    } else {
+      ExpectRefused(m, HasSubstr(fmt::format("'keepdims' is {}; it must be 0 or 1", flag)));
+    }
+  }
+}
+
 // Without it ReduceMean of opset 18 is the mean of everything.
 TEST(ImportErrorsTest, AttributeThatBecameAnInput) {
   const auto build = [](int opset) {

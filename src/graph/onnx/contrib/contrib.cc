@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-enum class Kind : uint8_t { kInt, kFloat, kString, kInts, kFloats, kStrings };
+enum class Kind : uint8_t { kInt, kFlag, kFloat, kString, kInts, kFloats, kStrings };
 
 struct AttributeSpec {
   std::string_view name;
@@ -30,35 +30,32 @@ constexpr AttributeSpec kNone[] = {{"", Kind::kInt}};
 constexpr AttributeSpec kAxis[] = {{"axis", Kind::kInt}};
 constexpr AttributeSpec kEpsilon[] = {{"epsilon", Kind::kFloat}};
 constexpr AttributeSpec kAlpha[] = {{"alpha", Kind::kFloat}};
-constexpr AttributeSpec kChannelsLast[] = {{"channels_last", Kind::kInt}};
+constexpr AttributeSpec kChannelsLast[] = {{"channels_last", Kind::kFlag}};
 constexpr AttributeSpec kAttention[] = {
-    {"do_rotary", Kind::kInt},         {"mask_filter_value", Kind::kFloat},
-    {"num_heads", Kind::kInt},         {"past_present_share_buffer", Kind::kInt},
+    {"do_rotary", Kind::kFlag},        {"mask_filter_value", Kind::kFloat},
+    {"num_heads", Kind::kInt},         {"past_present_share_buffer", Kind::kFlag},
     {"qkv_hidden_sizes", Kind::kInts}, {"rotary_embedding_dim", Kind::kInt},
-    {"scale", Kind::kFloat},           {"unidirectional", Kind::kInt}};
+    {"scale", Kind::kFloat},           {"unidirectional", Kind::kFlag}};
 constexpr AttributeSpec kMultiHeadAttention[] = {{"mask_filter_value", Kind::kFloat},
                                                  {"num_heads", Kind::kInt},
                                                  {"scale", Kind::kFloat},
-                                                 {"unidirectional", Kind::kInt}};
+                                                 {"unidirectional", Kind::kFlag}};
 constexpr AttributeSpec kEmbedding[] = {{"epsilon", Kind::kFloat}, {"mask_index_type", Kind::kInt}};
 constexpr AttributeSpec kFusedConv[] = {
     {"activation", Kind::kString}, {"activation_params", Kind::kFloats},
     {"auto_pad", Kind::kString},   {"dilations", Kind::kInts},
     {"group", Kind::kInt},         {"kernel_shape", Kind::kInts},
     {"pads", Kind::kInts},         {"strides", Kind::kInts}};
-constexpr AttributeSpec kFusedGemm[] = {{"activation", Kind::kString},
-                                        {"activation_alpha", Kind::kFloat},
-                                        {"activation_beta", Kind::kFloat},
-                                        {"activation_gamma", Kind::kFloat},
-                                        {"alpha", Kind::kFloat},
-                                        {"beta", Kind::kFloat},
-                                        {"transA", Kind::kInt},
-                                        {"transB", Kind::kInt}};
+constexpr AttributeSpec kFusedGemm[] = {
+    {"activation", Kind::kString},     {"activation_alpha", Kind::kFloat},
+    {"activation_beta", Kind::kFloat}, {"activation_gamma", Kind::kFloat},
+    {"alpha", Kind::kFloat},           {"beta", Kind::kFloat},
+    {"transA", Kind::kFlag},           {"transB", Kind::kFlag}};
 constexpr AttributeSpec kFusedMatMul[] = {{"alpha", Kind::kFloat},
-                                          {"transA", Kind::kInt},
-                                          {"transB", Kind::kInt},
-                                          {"transBatchA", Kind::kInt},
-                                          {"transBatchB", Kind::kInt}};
+                                          {"transA", Kind::kFlag},
+                                          {"transB", Kind::kFlag},
+                                          {"transBatchA", Kind::kFlag},
+                                          {"transBatchB", Kind::kFlag}};
 constexpr AttributeSpec kMatMulNBits[] = {
     {"K", Kind::kInt},    {"N", Kind::kInt},          {"accuracy_level", Kind::kInt},
     {"bits", Kind::kInt}, {"block_size", Kind::kInt}, {"weight_prepacked", Kind::kInt}};
@@ -72,32 +69,33 @@ constexpr AttributeSpec kFusedMatMulActivation[] = {{"activation", Kind::kString
                                                     {"activation_beta", Kind::kFloat},
                                                     {"activation_gamma", Kind::kFloat},
                                                     {"alpha", Kind::kFloat},
-                                                    {"transA", Kind::kInt},
-                                                    {"transB", Kind::kInt},
-                                                    {"transBatchA", Kind::kInt},
-                                                    {"transBatchB", Kind::kInt}};
+                                                    {"transA", Kind::kFlag},
+                                                    {"transB", Kind::kFlag},
+                                                    {"transBatchA", Kind::kFlag},
+                                                    {"transBatchB", Kind::kFlag}};
 constexpr AttributeSpec kLstm[] = {
     {"activation_alpha", Kind::kFloats}, {"activation_beta", Kind::kFloats},
     {"activations", Kind::kStrings},     {"clip", Kind::kFloat},
     {"direction", Kind::kString},        {"hidden_size", Kind::kInt},
-    {"input_forget", Kind::kInt}};
+    {"input_forget", Kind::kFlag}};
 constexpr AttributeSpec kLayerNorm[] = {
     {"axis", Kind::kInt}, {"epsilon", Kind::kFloat}, {"stash_type", Kind::kInt}};
 constexpr AttributeSpec kGroupQueryAttention[] = {
-    {"do_rotary", Kind::kInt}, {"kv_num_heads", Kind::kInt},   {"local_window_size", Kind::kInt},
-    {"num_heads", Kind::kInt}, {"qk_output", Kind::kInt},      {"rotary_interleaved", Kind::kInt},
-    {"scale", Kind::kFloat},   {"smooth_softmax", Kind::kInt}, {"softcap", Kind::kFloat}};
-constexpr AttributeSpec kRotaryEmbedding[] = {{"interleaved", Kind::kInt},
-                                              {"is_packed_batching", Kind::kInt},
+    {"do_rotary", Kind::kFlag}, {"kv_num_heads", Kind::kInt},   {"local_window_size", Kind::kInt},
+    {"num_heads", Kind::kInt},  {"qk_output", Kind::kInt},      {"rotary_interleaved", Kind::kFlag},
+    {"scale", Kind::kFloat},    {"smooth_softmax", Kind::kInt}, {"softcap", Kind::kFloat}};
+constexpr AttributeSpec kRotaryEmbedding[] = {{"interleaved", Kind::kFlag},
+                                              {"is_packed_batching", Kind::kFlag},
                                               {"num_heads", Kind::kInt},
                                               {"rotary_embedding_dim", Kind::kInt},
                                               {"scale", Kind::kFloat}};
-constexpr AttributeSpec kPool[] = {{"auto_pad", Kind::kString},   {"ceil_mode", Kind::kInt},
-                                   {"channels_last", Kind::kInt}, {"count_include_pad", Kind::kInt},
-                                   {"kernel_shape", Kind::kInts}, {"pads", Kind::kInts},
-                                   {"strides", Kind::kInts}};
+constexpr AttributeSpec kPool[] = {
+    {"auto_pad", Kind::kString},    {"ceil_mode", Kind::kFlag},
+    {"channels_last", Kind::kFlag}, {"count_include_pad", Kind::kFlag},
+    {"kernel_shape", Kind::kInts},  {"pads", Kind::kInts},
+    {"strides", Kind::kInts}};
 constexpr AttributeSpec kQGemm[] = {
-    {"alpha", Kind::kFloat}, {"transA", Kind::kInt}, {"transB", Kind::kInt}};
+    {"alpha", Kind::kFloat}, {"transA", Kind::kFlag}, {"transB", Kind::kFlag}};
 constexpr AttributeSpec kQSoftmax[] = {{"axis", Kind::kInt}, {"opset", Kind::kInt}};
 
 constexpr AttributeSpec kFeatures[] = {{"inputdimensions", Kind::kInts}};
@@ -202,6 +200,7 @@ constexpr ContribOperator kOperators[] = {
 bool Has(const Attributes& attributes, const AttributeSpec& spec) {
   switch (spec.kind) {
     case Kind::kInt:
+    case Kind::kFlag:
       return attributes.Find<int64_t>(spec.name) != nullptr;
     case Kind::kFloat:
       return attributes.Find<float>(spec.name) != nullptr;
@@ -226,6 +225,10 @@ Status CheckAttributes(const OnnxNode& node, std::span<const AttributeSpec> spec
     if (!Has(node.attributes, *spec)) {
       return InvalidArgument("its attribute '{}' is of another type than the operator gives it",
                              name);
+    }
+    if (const int64_t flag = node.attributes.Int(name, 0);
+        spec->kind == Kind::kFlag && flag != 0 && flag != 1) {
+      return InvalidArgument("its attribute '{}' is {}; it must be 0 or 1", name, flag);
     }
   }
   return absl::OkStatus();
