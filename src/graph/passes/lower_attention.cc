@@ -70,6 +70,7 @@ class AttentionLowering {
     const bool causal = node.attributes.Int("is_causal", 0) != 0;
     made.attributes.Set("causal", int64_t{!causal ? 0 : cached_ ? 2 : 1});
     made.attributes.Set("zeros_for_none", int64_t{1});
+    made.attributes.Set("grouped", int64_t{1});
     if (Mask(node) != kNoValue) made.inputs.push_back(Added(node.name, Mask(node)));
     made.outputs = {node.outputs[0]};
     if (packed) {

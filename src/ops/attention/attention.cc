@@ -1,23 +1,23 @@
 // chairlift::Attention(q, k, v, mask?) -> y: softmax(scale·q·kᵀ + mask)·v for every head of every
 // sequence.
 //
-// Operands have rank 4 and axes in any order. Attribute `q_axes` gives the positions in q of batch,
-// head, query and column of [batch, heads, queries, columns]; k_axes (keys for queries), v_axes and
-// y_axes likewise; default [0, 1, 2, 3]. k and v may have fewer heads than q: a divisor. mask is
-// float32 and broadcasts to [batch, heads, queries, keys] in this order. Attributes:
-//   - scale (1);
-//   - causal (0): 1 if query i attends to keys 0 to i only, 2 if it attends to keys − queries more,
-//     so that the last query attends to all;
-//   - softcap (0: none): limits scores by a tanh;
-//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN;
-//   - distances (0): not 0 if the mask is [heads, 2·n − 1]. Entry n − 1 + j − i of a head is then
-//     added to the score of its query i and key j, both below n.
+// Operands of rank 4 whose axes may come in any order: attribute `q_axes` says where batch, head,
+// query and column of [batch, heads, queries, columns] lie in q; k_axes (keys for queries), v_axes
+// and y_axes likewise; [0, 1, 2, 3] where absent. Batch and heads of q, k, v and mask broadcast, as
+// does one query beside a mask of several; with attribute grouped (0) k and v may have fewer heads
+// than q, a divisor. mask is float32, [batch, heads, queries, keys] in this order. Others: scale
+// (1); causal (0): 1 where query i sees keys 0 to i alone, 2 where it sees keys − queries more, so
+// that the last sees all; softcap (0: none) holds scores by a tanh; zeros_for_none (0): not 0 where
+// a query whose scores are all −∞ gets zeros instead of NaN; distances (0): not 0 where the mask is
+// [heads, 2·n − 1], and entry n − 1 + j − i of a head is added to the score of its query i and key
+// j, both below n.
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "ops/attention/attention_heads.h"
 #include "ops/attention/attention_operators.h"
+#include "ops/broadcast.h"
 
 namespace chairlift {
 namespace {
@@ -56,56 +56,92 @@ struct Shared {
   }
 };
 
+// A dimension to which that of every operand broadcasts.
+struct Widest {
+  Dim dim = Dim(1);
+  Status Join(const Dim& other, const char* what) {
+    auto both = BroadcastDims(dim, other);
+    if (!both.ok()) {
+      return InvalidArgument("the inputs differ in {}: {} and {}", what, dim.value(),
+                             other.value());
+    }
+    dim = *both;
+    return absl::OkStatus();
+  }
+};
+
+// With fewer heads of keys than of queries, each of theirs serves several of these.
+Status CheckGroups(const Dim& heads, const Dim& of_keys) {
+  if (!heads.known() || !of_keys.known()) return absl::OkStatus();
+  if (of_keys.value() == 0 ? heads.value() == 0 : heads.value() % of_keys.value() == 0) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("{} heads of keys do not divide {} of queries", of_keys.value(),
+                         heads.value());
+}
+
 Status InferAttention(InferContext& context) {
   std::array<Axes, 4> axes;
   const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
   for (size_t i = 0; i < 4; ++i) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes(), names[i]));
   }
-  Shared batch, kv_heads, keys, columns;
-  Dim heads = Dim::Unknown(), queries = Dim::Unknown(), values = Dim::Unknown();
+  const bool grouped = context.attributes().Int("grouped", 0) != 0;
+  Shared kv_heads, keys, columns;
+  Widest batch, heads, queries;
+  Dim values = Dim::Unknown();
   for (int i = 0; i < 3; ++i) {
     const SymbolicShape& shape = context.shape(i);
     if (i > 0 && context.dtype(i) != context.dtype(0)) {
       return InvalidArgument("input {} is {}, input 0 {}", i, DTypeName(context.dtype(i)),
                              DTypeName(context.dtype(0)));
     }
-    if (!shape.has_rank()) continue;
-    if (shape.rank() != 4) return InvalidArgument("input {} has rank {}", i, shape.rank());
-    const auto dim = [&](Place place) { return shape[axes[static_cast<size_t>(i)][place]]; };
+    if (shape.has_rank() && shape.rank() != 4) {
+      return InvalidArgument("input {} has rank {}", i, shape.rank());
+    }
+    const auto dim = [&](Place place) {
+      return shape.has_rank() ? shape[axes[static_cast<size_t>(i)][place]] : Dim::Unknown();
+    };
     CHAIRLIFT_RETURN_IF_ERROR(batch.Join(dim(kBatch), "their batch"));
-    if (i == 0) heads = dim(kHead);
-    if (i > 0) CHAIRLIFT_RETURN_IF_ERROR(kv_heads.Join(dim(kHead), "heads of keys"));
-    if (i == 0) queries = dim(kRow);
+    if (i == 0 || !grouped) CHAIRLIFT_RETURN_IF_ERROR(heads.Join(dim(kHead), "their heads"));
+    if (i > 0 && grouped) {
+      CHAIRLIFT_RETURN_IF_ERROR(kv_heads.Join(dim(kHead), "heads of keys"));
+    }
+    if (i == 0) CHAIRLIFT_RETURN_IF_ERROR(queries.Join(dim(kRow), "queries"));
     if (i > 0) CHAIRLIFT_RETURN_IF_ERROR(keys.Join(dim(kRow), "keys"));
     if (i < 2) CHAIRLIFT_RETURN_IF_ERROR(columns.Join(dim(kColumn), "columns"));
     if (i == 2) values = dim(kColumn);
   }
-  if (heads.known() && kv_heads.dim.known()) {
-    const int64_t of_keys = kv_heads.dim.value();
-    if (of_keys == 0 ? heads.value() != 0 : heads.value() % of_keys != 0) {
-      return InvalidArgument("{} heads of keys do not divide {} of queries", of_keys,
-                             heads.value());
+  if (grouped) CHAIRLIFT_RETURN_IF_ERROR(CheckGroups(heads.dim, kv_heads.dim));
+  if (context.has_input(3) && context.attributes().Int("distances", 0) == 0) {
+    const SymbolicShape& mask = context.shape(3);
+    if (mask.has_rank() && mask.rank() > 4) {
+      return InvalidArgument("the mask has rank {}", mask.rank());
     }
-  }
-  if (context.has_input(3) && context.shape(3).has_rank() && context.shape(3).rank() > 4) {
-    return InvalidArgument("the mask has rank {}", context.shape(3).rank());
+    const auto dim = [&](int place) {
+      if (!mask.has_rank()) return Dim::Unknown();
+      return place < 4 - mask.rank() ? Dim(1) : mask[place - 4 + mask.rank()];
+    };
+    CHAIRLIFT_RETURN_IF_ERROR(batch.Join(dim(kBatch), "their batch"));
+    CHAIRLIFT_RETURN_IF_ERROR(heads.Join(dim(kHead), "their heads"));
+    CHAIRLIFT_RETURN_IF_ERROR(queries.Join(dim(kRow), "queries"));
   }
   std::vector<Dim> out(4);
   out[static_cast<size_t>(axes[3][kBatch])] = batch.dim;
-  out[static_cast<size_t>(axes[3][kHead])] = heads;
-  out[static_cast<size_t>(axes[3][kRow])] = queries;
+  out[static_cast<size_t>(axes[3][kHead])] = heads.dim;
+  out[static_cast<size_t>(axes[3][kRow])] = queries.dim;
   out[static_cast<size_t>(axes[3][kColumn])] = values;
   context.set_output(0, context.dtype(0), SymbolicShape(std::move(out)));
   return absl::OkStatus();
 }
 
-// Strides along batch, head, row and column.
-
-Strides StridesOf(const Shape& shape, const Axes& axes) {
+// How far apart neighbours along each of batch, head, row and column lie; 0 along the first
+// `shared` of these where there is one, which serves all.
+Strides StridesOf(const Shape& shape, const Axes& axes, size_t shared) {
   Strides strides{};
   for (size_t place = 0; place < 4; ++place) {
-    strides[place] = shape.NumElements(axes[place] + 1, 4);
+    const bool one = place < shared && shape[axes[place]] == 1;
+    strides[place] = one ? 0 : shape.NumElements(axes[place] + 1, 4);
   }
   return strides;
 }
@@ -132,16 +168,18 @@ StatusOr<AttentionShapes> AttentionShapesOf(const CompileContext& context) {
   const std::array<const char*, 4> names = {"q_axes", "k_axes", "v_axes", "y_axes"};
   for (size_t i = 0; i < 4; ++i) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(context.attributes, names[i]));
+    const size_t shared = i == 0 ? kColumn : i < 3 ? kRow : 0;
     made.strides[i] =
-        StridesOf(i < 3 ? context.inputs[i].shape : context.outputs[0].shape, axes[i]);
+        StridesOf(i < 3 ? context.inputs[i].shape : context.outputs[0].shape, axes[i], shared);
   }
   const Shape& q = context.inputs[0].shape;
   const Shape& k = context.inputs[1].shape;
   const Shape& v = context.inputs[2].shape;
-  const int64_t batch = made.batch = q[axes[0][kBatch]];
-  made.heads = q[axes[0][kHead]];
+  const Shape& y = context.outputs[0].shape;
+  const int64_t batch = made.batch = y[axes[3][kBatch]];
+  made.heads = y[axes[3][kHead]];
   AttentionHead& head = made.head;
-  head.queries = q[axes[0][kRow]];
+  head.queries = y[axes[3][kRow]];
   head.keys = k[axes[1][kRow]];
   head.head_size = q[axes[0][kColumn]];
   head.value_size = v[axes[2][kColumn]];
@@ -150,7 +188,9 @@ StatusOr<AttentionShapes> AttentionShapesOf(const CompileContext& context) {
   head.k_column = made.strides[1][kColumn];
   head.v_row = made.strides[2][kRow];
   head.out_row = made.strides[3][kRow];
-  made.sharing = std::max<int64_t>(made.heads / std::max<int64_t>(k[axes[1][kHead]], 1), 1);
+  if (context.attributes.Int("grouped", 0) != 0) {
+    made.sharing = std::max<int64_t>(made.heads / std::max<int64_t>(k[axes[1][kHead]], 1), 1);
+  }
   head.scale = context.attributes.Float("scale", 1.0f);
   head.softcap = context.attributes.Float("softcap", 0.0f);
   const int64_t causal = context.attributes.Int("causal", 0);

@@ -1,6 +1,7 @@
 // chairlift::Attention against the formula in double, whatever the order of the axes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
@@ -116,6 +117,57 @@ TEST_F(AttentionOperatorTest, MasksThatBroadcast) {
                             Shape{1, 1, 9, 9}, Shape{1}}) {
     Check({.mask = mask, .has_mask = true});
   }
+}
+
+// `t` repeated along the dimensions in which it has one, to shape `to`.
+Tensor Spread(const Tensor& t, const Shape& to) {
+  Tensor wide = Tensor::Allocate(DType::kFloat, to);
+  for (int64_t i = 0; i < wide.size(); ++i) {
+    int64_t rest = i, at = 0, step = 1;
+    for (int axis = 3; axis >= 0; --axis) {
+      if (t.shape()[axis] != 1) at += rest % to[axis] * step;
+      step *= t.shape()[axis];
+      rest /= to[axis];
+    }
+    wide.data<float>()[i] = t.data<float>()[at];
+  }
+  return wide;
+}
+
+// As the products and the sum with the mask do that it stands for.
+TEST_F(AttentionOperatorTest, BatchesHeadsAndQueriesBroadcast) {
+  const auto run = [](std::vector<Tensor> inputs) {
+    const auto got =
+        RunOperator({.name = "Attention", .inputs = std::move(inputs), .domain = "chairlift"});
+    EXPECT_TRUE(got.ok()) << got.status();
+    return got.ok() ? (*got)[0] : Tensor();
+  };
+  for (int ones = 0; ones < 512; ++ones) {
+    const auto size = [&](int bit, int64_t full) { return (ones >> bit & 1) != 0 ? 1 : full; };
+    const Tensor q = Floats({size(0, 2), size(1, 3), size(2, 4), 8});
+    const Tensor k = Floats({size(3, 2), size(4, 3), 5, 8});
+    const Tensor v = Floats({size(5, 2), size(6, 3), 5, 6});
+    const Tensor mask = Floats({size(7, 2), size(8, 3), 4, 5});
+    const auto most = [&](int axis) {
+      return std::max({q.shape()[axis], k.shape()[axis], v.shape()[axis], mask.shape()[axis]});
+    };
+    const int64_t b = most(0), h = most(1);
+    const Tensor got = run({q, k, v, mask});
+    const Tensor want = run({Spread(q, {b, h, 4, 8}), Spread(k, {b, h, 5, 8}),
+                             Spread(v, {b, h, 5, 6}), Spread(mask, {b, h, 4, 5})});
+    ASSERT_EQ(got.shape(), want.shape()) << ones;
+    for (int64_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got.data<float>()[i], want.data<float>()[i]) << ones << " at " << i;
+    }
+  }
+}
+
+TEST_F(AttentionOperatorTest, FewerHeadsOfKeysOnlyIfGrouped) {
+  const Tensor q = Floats({2, 4, 3, 8}), kv = Floats({2, 2, 5, 8});
+  OperatorCall call{.name = "Attention", .inputs = {q, kv, kv}, .domain = "chairlift"};
+  EXPECT_FALSE(RunOperator(call).ok());
+  call.attributes.Set("grouped", int64_t{1});
+  EXPECT_TRUE(RunOperator(call).ok());
 }
 
 TEST_F(AttentionOperatorTest, ManyWorkersShareHeadsAndQueries) {

@@ -397,6 +397,7 @@ Status GroupQueryAttention(Maker& make) {
                                  With({{"scale", static_cast<float>(Scale(make, head_size))},
                                        {"softcap", make.attributes().Float("softcap", 0.0f)},
                                        {"causal", int64_t{2}},
+                                       {"grouped", int64_t{1}},
                                        {"q_axes", axes},
                                        {"y_axes", axes}}));
   return make.Become("Reshape", {y, make.Ints({0, 0, heads * head_size})});
