@@ -67,6 +67,22 @@ TEST(SlicedModelTest, RowsOfABatchAndItsTimeInOneDimension) {
   Check(std::move(m).Done(), "TRT");
 }
 
+// Steps and directions, or steps and features, in one dimension of an output.
+TEST(SlicedModelTest, AnOutputThatHasTimeInOneDimensionWithSomethingElse) {
+  for (const Ints& order : {Ints{3, 2, 1, 0}, Ints{2, 0, 3, 1}, Ints{2, 3, 0, 1}}) {
+    for (const bool read_on : {false, true}) {
+      ModelMaker m;
+      const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
+      const ValueId y =
+          m.Recurrent(x, kFeatures, {.direction = "bidirectional", .attributes = {}})[0];
+      const ValueId flat = m.Reshape(m.Transpose(y, order), {0, 0, -1});
+      m.Output(flat);
+      if (read_on) m.Output(m.Op("Tanh", {flat}));
+      Check(std::move(m).Done());
+    }
+  }
+}
+
 // A convolution over time makes another sequence, whose length only it tells.
 TEST(SlicedModelTest, AConvolutionBeforeTheLayer) {
   ModelMaker m;

@@ -153,6 +153,14 @@ class SequenceWalk {
     return form && AllKnown(RowOf(*form));
   }
 
+  // Whether it is an output of the model in which each token has several entries along the axis of
+  // time: tokens are put together along an axis of their own alone.
+  bool HidesTokens(ValueId id) const {
+    const State& tokens = result_.states[id];
+    return tokens.rows() && !WholeAxis(tokens, tokens.axis) &&
+           std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end();
+  }
+
   bool KeepsTokensApart(size_t n) {
     const Node& node = graph_.nodes[n];
     bool real = false;
@@ -172,6 +180,10 @@ class SequenceWalk {
       if (id != kNoValue) ++(state(id).rows() ? rows : others);
     }
     if (rows == 0) return true;
+    if (std::any_of(node.outputs.begin(), node.outputs.end(),
+                    [&](ValueId id) { return id != kNoValue && HidesTokens(id); })) {
+      return false;
+    }
     if (others > 0 && !axes_.no_layer[n].empty()) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId id) { return RowsAreFixed(id); }) &&

@@ -278,6 +278,7 @@ Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tenso
   target.offset += (step - copy.begin) * copy.stride;
   const Tensor& output = outputs[static_cast<size_t>(copy.output)];
   const int64_t bytes = RowBytes(output);
+  if (bytes == 0) return absl::OkStatus();
   const int64_t chunk = target.chunk == 0 ? bytes : target.chunk;
   const int64_t pieces = bytes / std::max<int64_t>(chunk, 1);
   const int64_t end = target.offset + (copy.rows - 1) * target.row_stride +

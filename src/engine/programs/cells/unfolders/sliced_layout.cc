@@ -114,6 +114,17 @@ Status CheckDeliverable(const SlicedOutput& output, const std::string& name) {
   return absl::OkStatus();
 }
 
+Status CheckWholeDeliverable(const SlicedOutput& output, const std::string& name) {
+  for (int axis = 0, of_row = 0; axis < output.time_axis; ++axis) {
+    if (axis == output.batch_axis) continue;
+    const Dim& dim = output.row[of_row++];
+    if (dim.known() && dim.value() == 1) continue;
+    return Unimplemented("output '{}', computed of whole sequences, has its time in axis {}", name,
+                         output.time_axis);
+  }
+  return absl::OkStatus();
+}
+
 AnswerLayout::AnswerLayout(const SlicedOutput& output, DType dtype, const Shape& row, int64_t lanes,
                            int64_t tokens)
     : dtype_(dtype),
@@ -153,9 +164,10 @@ RowTarget AnswerLayout::Lane(int64_t lane) const {
   if (time_axis_ < 0) return Token(lane, 0);
   RowTarget target;
   target.offset = lane * Stride(batch_axis_);
-  if (time_axis_ < batch_axis_ && shape_[batch_axis_] > 1) {
+  // Of its time and its row in their order, what comes before the batch axis lies in pieces.
+  if (batch_axis_ > 0 && shape_[batch_axis_] > 1) {
     target.chunk = Stride(batch_axis_);
-    target.chunk_stride = Stride(time_axis_);
+    target.chunk_stride = target.chunk * shape_[batch_axis_];
   }
   return target;
 }

@@ -18,6 +18,9 @@ Tensor ToRows(const Tensor& tensor, int batch_axis, int time_axis);
 // both axes, which would need nested pieces. `name` is the output's.
 Status CheckDeliverable(const SlicedOutput& output, const std::string& name);
 
+// Likewise of whole sequences, as a cell over lanes leaves them: time must come before their rows.
+Status CheckWholeDeliverable(const SlicedOutput& output, const std::string& name);
+
 // The tensor of one output of one request.
 class AnswerLayout {
  public:

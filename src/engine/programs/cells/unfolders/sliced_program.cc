@@ -44,7 +44,14 @@ Status Check(const SlicedModel& model) {
     if (cell.tokens_that_count >= 0 && !is_input(cell.tokens_that_count)) {
       return Unimplemented("the sequence lengths of '{}' are computed by the model", cell.name);
     }
-    if (cell.kind == SlicedCell::Kind::kLanes) continue;
+    if (cell.kind == SlicedCell::Kind::kLanes) {
+      for (const SlicedOutput& output : model.outputs) {
+        const auto& given = cell.outputs;
+        if (std::find(given.begin(), given.end(), output.value) == given.end()) continue;
+        CHAIRLIFT_RETURN_IF_ERROR(CheckWholeDeliverable(output, model.values[output.value].name));
+      }
+      continue;
+    }
     for (int id : cell.outputs) {
       if (id >= 0 && !KnownRow(model.values[id].row)) {
         return Unimplemented("'{}', one time step of '{}', has rows of shape {}",
