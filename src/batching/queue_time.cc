@@ -14,6 +14,9 @@ constexpr double kGrowthWeight = 1.0 / 16;
 // less. Too high an estimate would refuse requests needlessly.
 constexpr double kMoreWeight = 1.0 / 16;
 constexpr double kLessWeight = 1.0 / 2;
+// Of a wait that was longer than the others, and of one that was not.
+constexpr double kLongerWeight = 1.0 / 4;
+constexpr double kShorterWeight = 1.0 / 256;
 
 }  // namespace
 
@@ -116,6 +119,13 @@ void QueueTime::Leave(bool complete, Share& share) {
     mean += kGrowthWeight * (static_cast<double>(PartOf(share, type).grown) - mean);
   }
   share.parts_.clear();
+}
+
+void WaitStretch::Learn(Duration expected, Duration waited) {
+  if (expected <= Duration(0)) return;
+  const double times = static_cast<double>(waited.count()) / static_cast<double>(expected.count());
+  const double bounded = std::clamp(times, 1.0, kMost);
+  factor_ += (bounded - factor_) * (bounded > factor_ ? kLongerWeight : kShorterWeight);
 }
 
 Duration ExpectedWait(std::span<const Duration> work, size_t own, int workers) {

@@ -86,9 +86,24 @@ class QueueTime {
   double typical_ns_ = 0;
 };
 
-// Upper bound of the wait of a new request of model `own`, given each model's `work`, on `workers`
-// workers that serve the models in turns: until this model's queue is done, no other model gets
-// more of the workers than this one.
+// By how much longer than expected requests wait: for what other processes of the machine take, and
+// whatever else costs do not know. Not thread-safe.
+class WaitStretch {
+ public:
+  // A request that was to wait for `expected` did so for `waited`.
+  void Learn(Duration expected, Duration waited);
+  // What an expected wait is to be multiplied by, so that few wait longer: from 1 to kMost.
+  double factor() const { return factor_; }
+
+  static constexpr double kMost = 2;
+
+ private:
+  double factor_ = 1;
+};
+
+// Upper bound of the wait of a new request of model `own`, from each model's `work`, on `workers`
+// that serve the models in turns: before this model's queue is done, another model gets no more of
+// the workers than this one.
 Duration ExpectedWait(std::span<const Duration> work, size_t own, int workers);
 
 }  // namespace chairlift

@@ -241,6 +241,28 @@ TEST(QueueTimeTest, KeepsTheWaitWithinItsLimitAtTenTimesThePeak) {
   EXPECT_GT(refused, 400'000);
 }
 
+TEST(WaitStretchTest, FewWaitLongerThanTheyAreTold) {
+  WaitStretch stretch;
+  EXPECT_EQ(stretch.factor(), 1);
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> noise(0.8, 1.7);
+  int longer = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const auto expected = microseconds(1000 + 10 * (i % 50));
+    const auto waited = std::chrono::duration_cast<Duration>(expected * noise(random));
+    if (i >= 1000 && waited > expected * stretch.factor()) ++longer;
+    stretch.Learn(expected, waited);
+  }
+  EXPECT_LT(longer, 19000 * 15 / 100);
+  EXPECT_LT(stretch.factor(), 1.7);
+  for (int i = 0; i < 3000; ++i) stretch.Learn(microseconds(100), microseconds(90));
+  EXPECT_LT(stretch.factor(), 1.001) << "it is forgotten";
+  for (int i = 0; i < 100; ++i) stretch.Learn(microseconds(1), std::chrono::seconds(1));
+  EXPECT_LE(stretch.factor(), WaitStretch::kMost);
+  stretch.Learn(Duration(0), microseconds(100));
+  EXPECT_LE(stretch.factor(), WaitStretch::kMost);
+}
+
 TEST(QueueTimeTest, AnotherModelsQueueCountsUpToOnesOwn) {
   const std::vector<Duration> work = {microseconds(300), microseconds(100), microseconds(0)};
   EXPECT_EQ(ExpectedWait(work, 0, 2), microseconds(200));

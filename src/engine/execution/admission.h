@@ -17,25 +17,29 @@ namespace chairlift {
 // Requests that have not arrived when the last holder releases it never come. Thread-safe.
 class Admission {
  public:
-  explicit Admission(const FairShare::Client& caller) : caller_(caller) {}
+  Admission(const FairShare::Client& caller, TimePoint begun) : caller_(caller), begun_(begun) {}
   ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // `times` requests will come to the model. Call it before sharing this object.
-  void Expect(std::shared_ptr<Model> model, int64_t times);
-  // One of them has arrived.
-  void Arrived(const Model& model);
+  // That many requests will come to the model, the first of which is to wait there for `wait` since
+  // begun(). Before anybody else has this.
+  void Expect(std::shared_ptr<Model> model, int64_t times, Duration wait);
+  // One has come. Returns the wait of the first; 0 for others.
+  Duration Arrived(const Model& model);
 
   const FairShare::Client& caller() const { return caller_; }
+  TimePoint begun() const { return begun_; }
 
  private:
   struct Expected {
     std::shared_ptr<Model> model;
     int64_t times = 0;
+    Duration wait{0};
   };
 
   const FairShare::Client caller_;
+  const TimePoint begun_;
   std::mutex mutex_;
   std::vector<Expected> expected_;  // guarded by mutex_
 };

@@ -98,6 +98,8 @@ void Dispatcher::Finish(Request* request, StatusOr<InferResponse>&& value, Actio
   const auto found = queue.requests.find(request->number);
   actions.ended.push_back(std::move(found->second));
   queue.requests.erase(found);
+  queue.present = std::ssize(queue.requests);
+  if (request->has_turn) --queue.turns;
 }
 
 void Dispatcher::FinishWaiting(Request* request, Status status, const std::string& reason,

@@ -145,14 +145,20 @@ class Dispatcher {
   static Status PlaceInQueue(const Request& request);
   // The longest allowed wait for its requests; 0: no bound.
   Duration MaxWait(const Model& model) const;
-  using ModelsToWaitFor = absl::InlinedVector<Model*, 4>;
-  // Without locks: an upper bound on the wait of a new request at these models, one after the
-  // other. If it is at most `least`, may return any time up to that.
+  struct ToWaitFor {
+    Model* model;
+    int64_t times;  // that it is asked
+  };
+  using ModelsToWaitFor = absl::InlinedVector<ToWaitFor, 4>;
+  // Under no lock: how long a new request would wait for its turn at these models, one after the
+  // other, at most. Where that is not more than `least`, any time up to it.
   Duration WaitAt(const ModelsToWaitFor& models, Duration least) const;
-  // Without locks: whether a request may join the queue of `model`, where it waits for `models`.
-  Status AdmitWait(Model& model, const ModelsToWaitFor& models, const Request& request) const;
-  // Refuses a request that cannot end by its deadline according to measured costs, even if all
-  // workers serve it and earlier ones.
+  // Likewise: whether a request is admitted to the queue of `model`, where it waits for `models`.
+  // How long it is expected to wait; 0 where that is not worth knowing.
+  StatusOr<Duration> AdmitWait(Model& model, const ModelsToWaitFor& models,
+                               const Request& request) const;
+  // Refuses what cannot end by its deadline, by measured costs, even if all workers serve it and
+  // what came before.
   Status AdmitDeadline(const Request& request) const;
   // An admitted request enters the engine.
   void Accept(std::shared_ptr<Request> request, RequestId number);

@@ -31,23 +31,39 @@ Status Dispatcher::Admit(Request& request, int64_t rows) {
   Model& model = *request.model;
   const std::vector<ExpectedCalls> calls = model.program().CallsOf(rows);
   ModelsToWaitFor models;
-  // A request to a model that generates joins the running ones; it does not wait until they end.
-  const auto add = [&](Model& one) {
-    const bool known = std::find(models.begin(), models.end(), &one) != models.end();
-    if (!known && !one.program().JoinsOthers()) models.push_back(&one);
+  // A request to a model that generates joins those under way; it does not wait until they end.
+  const auto find = [&](const Model& one) {
+    return std::find_if(models.begin(), models.end(),
+                        [&](const ToWaitFor& known) { return known.model == &one; });
   };
-  if (calls.empty()) add(model);
+  const auto add = [&](Model& one, int64_t times) {
+    const auto known = find(one);
+    if (known != models.end()) {
+      known->times += times;
+    } else if (!one.program().JoinsOthers()) {
+      models.push_back({&one, times});
+    }
+  };
+  if (calls.empty()) add(model, 1);
   for (const ExpectedCalls& call : calls) {
-    if (call.model.program->CallsOf(1).empty()) add(*call.model.model);
+    if (call.model.program->CallsOf(1).empty()) add(*call.model.model, call.times);
   }
-  CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(model, models, request));
-  for (Model* const called : models) {
-    if (called != &model) CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*called, {called}, request));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Duration wait, AdmitWait(model, models, request));
+  if (calls.empty()) {
+    request.expected_wait = wait;
+    return absl::OkStatus();
   }
-  if (calls.empty()) return absl::OkStatus();
-  request.admission = std::make_shared<Admission>(request.caller);
+  absl::InlinedVector<Duration, 4> waits;
+  for (const ToWaitFor& called : models) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Duration own, AdmitWait(*called.model, {called}, request));
+    waits.push_back(own);
+  }
+  request.admission = std::make_shared<Admission>(request.caller, clock_.Now());
   for (const ExpectedCalls& call : calls) {
-    request.admission->Expect(call.model.model, std::max<int64_t>(call.times, 1));
+    const auto found = find(*call.model.model);
+    request.admission->Expect(
+        call.model.model, std::max<int64_t>(call.times, 1),
+        found == models.end() ? Duration(0) : waits[static_cast<size_t>(found - models.begin())]);
   }
   return absl::OkStatus();
 }
@@ -100,14 +116,18 @@ Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const
   const auto left_of = [](const ModelQueue& queue, bool idle) {
     return idle ? queue.ToCome() : queue.Backlog();
   };
+  const auto before = [](Duration left, const ToWaitFor& asked) {
+    const double part = asked.model->queue().Before(std::max<int64_t>(asked.times, 1));
+    return Duration(static_cast<int64_t>(static_cast<double>(left.count()) * part));
+  };
   Duration elsewhere{0}, own{0};
-  for (Model* const model : models) {
-    const ModelQueue& queue = model->queue();
+  for (const ToWaitFor& asked : models) {
+    const ModelQueue& queue = asked.model->queue();
     const TaskLanes& lanes = queue.lanes;
     if (lanes.tasks > 0) {
-      elsewhere += left_of(queue, queue.begun < lanes.at_work) / lanes.at_work;
+      elsewhere += before(left_of(queue, queue.begun < lanes.at_work), asked) / lanes.at_work;
     } else {
-      own += queue.Backlog();
+      own += before(queue.Backlog(), asked);
     }
   }
   if (own == Duration(0)) return elsewhere;
@@ -115,28 +135,36 @@ Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const
   if (elsewhere + longest <= least) return elsewhere + longest;
   const bool idle = models_.AnyIdle();
   std::vector<Duration> work = {Duration(0)};
-  for (Model* const model : models) {
-    if (model->queue().lanes.tasks == 0) work[0] += left_of(model->queue(), idle);
+  for (const ToWaitFor& asked : models) {
+    const ModelQueue& queue = asked.model->queue();
+    if (queue.lanes.tasks == 0) work[0] += before(left_of(queue, idle), asked);
   }
   for (const std::shared_ptr<Model>& other : models_.All()) {
     const ModelQueue& queue = other->queue();
-    const bool counted = std::find(models.begin(), models.end(), other.get()) != models.end();
+    const bool counted = std::any_of(models.begin(), models.end(), [&](const ToWaitFor& asked) {
+      return asked.model == other.get();
+    });
     if (!counted && queue.lanes.tasks == 0) work.push_back(left_of(queue, idle));
   }
   return elsewhere + ExpectedWait(work, 0, pool_.size());
 }
 
-Status Dispatcher::AdmitWait(Model& model, const ModelsToWaitFor& models,
-                             const Request& request) const {
+StatusOr<Duration> Dispatcher::AdmitWait(Model& model, const ModelsToWaitFor& models,
+                                         const Request& request) const {
   const Duration limit = MaxWait(model);
-  if (limit == Duration(0)) return absl::OkStatus();
-  const Duration wait = WaitAt(models, FairShare::Free(limit));
-  if (wait <= FairShare::Free(limit)) return absl::OkStatus();
+  if (limit == Duration(0)) return Duration(0);
+  const Duration expected = WaitAt(models, FairShare::Free(limit));
+  if (expected <= FairShare::Free(limit)) return Duration(0);
+  double stretch = 1;
+  for (const ToWaitFor& asked : models) {
+    stretch = std::max(stretch, asked.model->queue().stretch.load());
+  }
+  const Duration wait(static_cast<int64_t>(static_cast<double>(expected.count()) * stretch));
   const Duration allowed = [&] {
     const std::lock_guard<std::mutex> lock(model.queue().shares_mutex);
     return model.queue().shares.Allowed(request.caller, wait, limit, clock_.Now());
   }();
-  if (wait <= allowed) return absl::OkStatus();
+  if (wait <= allowed) return expected;
   const std::string share =
       allowed < limit
           ? fmt::format(" (a client that has had more than its share may wait {:.0f} ms)",
@@ -207,8 +235,13 @@ void Dispatcher::Accept(std::shared_ptr<Request> owned, RequestId number) {
   sequencer_.Accept(request.reply);
   ModelQueue& queue = request.model->queue();
   if (request.deadline) queue.deadlines.emplace(*request.deadline, number);
-  if (request.inside && request.admission != nullptr) request.admission->Arrived(*request.model);
+  if (request.inside && request.admission != nullptr) {
+    request.expected_wait = request.admission->Arrived(*request.model);
+  }
+  request.has_turn = !request.inside || request.admission == nullptr;
+  if (request.has_turn) ++queue.turns;
   queue.requests[number] = std::move(owned);
+  queue.present = std::ssize(queue.requests);
 }
 
 void Dispatcher::Refuse(Request& request, Status refused) {

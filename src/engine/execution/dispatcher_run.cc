@@ -221,7 +221,13 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
     Request& request = *batch.requests[i];
     TaskNode& node = batch.nodes[i];
     GetOff(request, batch.ride);
-    if (!request.ran) request.start = batch.start;
+    if (!request.ran) {
+      request.start = batch.start;
+      const TimePoint since = request.inside && request.admission != nullptr
+                                  ? request.admission->begun()
+                                  : request.arrival;
+      queue.LearnWait(request.expected_wait, batch.start - since);
+    }
     request.ran = true;
     queue.queue_time().Ran({batch.task.type, node.units + node.skipped}, request.share);
     request.times.compute_input += batch.result.compute_input;

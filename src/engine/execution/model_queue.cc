@@ -61,6 +61,13 @@ Duration ModelQueue::ToCome() const {
 
 Duration ModelQueue::Backlog() const { return std::min(work.load() + ToCome(), kLongest); }
 
+double ModelQueue::Before(int64_t times) const {
+  if (!scheduler_->takes_turns()) return 1;
+  const auto all = static_cast<double>(present + coming);
+  const double before = static_cast<double>(turns) * static_cast<double>(times);
+  return before < all ? before / all : 1;
+}
+
 Duration ModelQueue::ExpectedCost(const Task& task) const {
   const Type& type = types_[task.type];
   const Duration known = program_.Cost(type.cell, task);

@@ -65,13 +65,27 @@ class ModelQueue {
   std::atomic<int> unfolding{0};
   std::atomic<Duration> work{Duration(0)};
   std::atomic<Duration> typical{Duration(0)};
-  std::atomic<int> begun{0};  // tasks running in lanes
-  // Expected requests that have not arrived (Admission). No lock needed.
+  std::atomic<double> stretch{1};  // of waits (LearnWait)
+  std::atomic<int> begun{0};       // tasks in lanes
+  // Requests of accepted ones that have not come yet (Admission); changed and read by anybody.
   std::atomic<int64_t> coming{0};
   // Work that is expected but has not arrived; all accepted work that is not computed. No lock
   // needed.
   Duration ToCome() const;
   Duration Backlog() const;
+  // Changed under mutex(), read by anybody: its requests.
+  std::atomic<int64_t> present{0};
+  // Accepted requests that these are, or are part of, or that are to ask it; by anybody.
+  std::atomic<int64_t> turns{0};
+  // The part of Backlog() that is computed before a new request that asks it so many times is done.
+  // By anybody.
+  double Before(int64_t times) const;
+
+  // A request that was to wait for `expected` has been begun after `waited`.
+  void LearnWait(Duration expected, Duration waited) {
+    wait_stretch_.Learn(expected, waited);
+    stretch = wait_stretch_.factor();
+  }
 
   // Clients' shares of the queue. A separate lock; no other is taken inside it.
   std::mutex shares_mutex;
@@ -101,6 +115,7 @@ class ModelQueue {
   Program& program_;
   const std::unique_ptr<Scheduler> scheduler_;
   QueueTime queue_time_;
+  WaitStretch wait_stretch_;
   std::vector<Type> types_;
   absl::flat_hash_map<std::pair<int, Key>, CellType> by_key_;
   // By cell, for reuse: a policy keeps what it knows about a type.

@@ -38,11 +38,12 @@ struct Request {
   TimePoint arrival;
   std::optional<TimePoint> deadline;
   Reply reply;
-  bool inside = false;  // part of an accepted request (ModelCalls)
-  uint64_t turn = 0;    // CellGraph::turn
+  bool inside = false;    // part of a request that was accepted before (ModelCalls)
+  uint64_t turn = 0;      // CellGraph::turn
+  bool has_turn = false;  // it is counted among ModelQueue::turns by itself, not by `admission`
   FairShare::Client caller;
-  // The requests that it, and the request that it is part of, will make to other models. Null if
-  // none or unknown.
+  Duration expected_wait{0};  // until its model begins it, when it was admitted; 0: not known
+  // What it, and what it is part of, asks of other models. Null where that is nothing, or unknown.
   std::shared_ptr<Admission> admission;
 
   // Its graph; null until it has been unfolded.
