@@ -11,7 +11,7 @@ CUDA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
 HTTP_PORT ?= 8000
 METRICS_PORT ?= 8002
 
-.PHONY: help exporters reference deb image test-packages run free-ports build python wheel test-wheel test bench chart figures packages clean lint
+.PHONY: help docs exporters reference deb image test-packages run free-ports build python wheel test-wheel test bench chart figures packages clean lint
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
@@ -128,10 +128,21 @@ figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, publish
 	@$(PYTHON) bench/figures_staged.py
 
 # The pages that the program's own definitions make.
-reference: build  ## docs/reference/command-line.md, and man pages and completions in build/reference
+reference: build  ## generated pages of docs/reference, and man pages and completions in build/reference
 	@cmake --build --preset release -j $(JOBS) --target chairlift_reference
 	@build/release/bin/chairlift_reference build/reference
-	@cp build/reference/command-line.md docs/reference/command-line.md
+	@cp build/reference/command-line.md docs/reference/
+	@python3 tools/python_api.py > docs/reference/python-api.md
+
+# The site of docs/ and the tests of its pages have an environment of their own.
+build/docs/.installed: tools/requirements-docs.txt | packages
+	python3 -m venv build/docs
+	build/docs/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+docs: build/docs/.installed  ## the documentation as a site: build/site/index.html; broken links fail
+	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --quiet --clean
+	@echo "build/site/index.html"
 
 lint: packages  ## clang-format and clang-tidy
 	@tools/lint.sh

@@ -47,6 +47,10 @@ step "other people's clients over HTTP"
 make --no-print-directory build/clients/.installed
 build/clients/bin/python tests/clients/run.py --models build/models --chairlift build/release/bin/chairlift
 
+step "the documentation: its site, links, code and commands"
+make --no-print-directory docs
+build/docs/bin/python -m pytest -q tests/docs
+
 step "AddressSanitizer, UBSan and fuzzing, with clang"
 cmake --preset asan -Wno-dev --log-level=WARNING
 cmake --build --preset asan -- --quiet

@@ -1,0 +1,44 @@
+"""Pages of docs/reference are what the program does: docstrings, metrics, status codes.
+
+ReferenceTest (tests/cli) holds the pages that the program writes itself, TritonConfigTest the fields of config.pbtxt.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+
+from pages import ROOT, read
+
+
+def test_the_page_of_the_python_package_is_that_of_its_docstrings():
+    printed = subprocess.run([sys.executable, ROOT / "tools/python_api.py"], capture_output=True, text=True, check=True)
+    assert read("docs/reference/python-api.md") == printed.stdout, "`make reference` writes it"
+
+
+def test_the_page_of_metrics_has_their_names_and_types(box):
+    port = json.loads((box / "all.json").read_text())[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        served = set(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
+    documented = set(re.findall(r"^\| `(chairlift_\w+)` \| (\w+),", read("docs/reference/metrics.md"), re.MULTILINE))
+    assert len(served) > 20
+    assert documented == served
+
+
+def test_the_page_of_errors_has_the_http_status_of_every_code():
+    """By the two switches of the server: from a Status to a kind of error, from that to a status code."""
+    kinds = (ROOT / "src/server/protocol/errors.cc").read_text(encoding="utf-8")
+    codes = (ROOT / "src/server/http/handlers.cc").read_text(encoding="utf-8")
+    body = codes[codes.index("int HttpStatus("):codes.index("Reply JsonReply")]
+    http = {kind: status for group, status in re.findall(r"((?:case ErrorKind::k\w+:\s*)+)return (\d+);", body)
+            for kind in re.findall(r"k\w+", group.replace("ErrorKind", ""))}
+    status = {code: http[kind] for group, kind in
+              re.findall(r"((?:case absl::StatusCode::k\w+:\s*)+)return ErrorKind::(k\w+);", kinds)
+              for code in re.findall(r"StatusCode::k(\w+)", group)}
+    assert len(status) >= 9
+    page = read("docs/reference/errors.md")
+    for code in ("Cancelled Unknown InvalidArgument DeadlineExceeded NotFound AlreadyExists PermissionDenied ResourceExhausted "
+                 "FailedPrecondition Aborted OutOfRange Unimplemented Internal Unavailable DataLoss Unauthenticated").split():
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", code).upper()
+        assert f"| `{name}` | {status.get(code, '500')} |" in page
