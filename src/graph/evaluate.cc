@@ -72,7 +72,7 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
   const auto filled_up = [](const TensorDesc& d) { return d.present() && d.filled_up(); };
   if (std::any_of(input_descs.begin(), input_descs.end(), filled_up) ||
       std::any_of(output_descs.begin(), output_descs.end(), filled_up)) {
-    return Internal("{}: blocks of channels that are filled up are no tensors", node.Describe());
+    return Internal("{}: padded blocks of channels are not tensors", node.Describe());
   }
   const std::vector<const Tensor*> constants(inputs.size(), nullptr);
   auto kernel = CompileOperator(

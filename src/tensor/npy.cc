@@ -61,7 +61,12 @@ StatusOr<Shape> ParseShape(std::string_view text) {
 
 StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.size() < 10 || text.substr(0, 6) != kMagic) return InvalidArgument("not a .npy file");
+  if (text.size() < 10 || text.substr(0, 6) != kMagic) {
+    return InvalidArgument("{}", text.starts_with("PK")
+                                     ? "it is an archive of arrays (.npz), not a .npy file; save "
+                                       "the array alone with numpy.save"
+                                     : "not a .npy file; numpy.save writes one");
+  }
   const int major = static_cast<uint8_t>(text[6]);
   if (major < 1 || major > 3) return InvalidArgument(".npy format version {} is unknown", major);
   const size_t length_bytes = major == 1 ? 2 : 4;
@@ -89,7 +94,8 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes) {
   }
   if (dtype == DType::kUndefined) {
     return Unimplemented(
-        "element type {} (one of <f4 <f8 <f2 |i1 <i2 <i4 <i8 |u1 <u2 <u4 <u8 |b1 works)",
+        "arrays of element type {} are not supported; save one of float32, float64, float16, int8 "
+        "to int64, uint8 to uint64 or bool, little endian",
         descr->substr(0, descr->find(',')));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ParseShape(*dims));
@@ -97,8 +103,8 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes) {
   const size_t data_bytes = static_cast<size_t>(count) * DTypeSize(dtype);
   const std::string_view data = text.substr(begin + header_size);
   if (data.size() < data_bytes) {
-    return InvalidArgument("shape {} of {} needs {} bytes, the file has {}", shape.ToString(),
-                           DTypeName(dtype), data_bytes, data.size());
+    return InvalidArgument("the file is truncated: shape {} of {} needs {} bytes, the file has {}",
+                           shape.ToString(), DTypeName(dtype), data_bytes, data.size());
   }
   Tensor tensor = Tensor::Allocate(dtype, shape);
   std::memcpy(tensor.raw(), data.data(), data_bytes);
@@ -112,7 +118,9 @@ StatusOr<Tensor> ReadNpy(const std::filesystem::path& path) {
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return NotFound("cannot open {}: {}", path.string(), std::strerror(errno));
+  if (!file) {
+    return NotFound("cannot open {}: {}; name a .npy file", path.string(), std::strerror(errno));
+  }
   const std::streamoff size = file.tellg();
   if (size < 0) return InvalidArgument("{} is not a regular file", path.string());
   std::vector<std::byte> bytes(static_cast<size_t>(size));

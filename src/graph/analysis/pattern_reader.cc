@@ -477,7 +477,7 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   const Pattern index = SpreadOne(In(node, 1));
   if (index.is_curve() && node.attributes.Int("axis", 0) == 0) {
     const Value& rows = graph_.values[static_cast<size_t>(node.inputs[0])];
-    if (!rows.is_constant()) return Unimplemented("its input 0 is no constant");
+    if (!rows.is_constant()) return Unimplemented("its input 0 is not constant");
     return GatherByCurve(rows.constant, index);
   }
   if (!data.known()) return Unimplemented("its input 0 is not known");
@@ -699,7 +699,7 @@ StatusOr<Pattern> PatternReader::Concat(const Node& node) {
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const Pattern input = In(node, i);
     const auto elements = input.rank() == 1 ? input.Elements() : std::nullopt;
-    if (!elements) return Unimplemented("its input {} is no list of sizes", i);
+    if (!elements) return Unimplemented("its input {} is not a list of sizes", i);
     list.insert(list.end(), elements->begin(), elements->end());
   }
   return Pattern::OfList(TypeOf(node), std::move(list));

@@ -135,7 +135,8 @@ StatusOr<Pattern> PatternReader::OfSlopes(const Node& node, const std::vector<Pa
   result.dims = dims;
   if (op == "Mul" && own->table.size() == 1 && own->table.data<float>()[0] == 0.0f) {
     const Pattern& factor = inputs[own == inputs.begin() ? 1 : 0];
-    if (!factor.uniform()) return Unimplemented("it scales slopes by what is no number");
+    if (!factor.uniform())
+      return Unimplemented("ALiBi slopes are multiplied by a non-constant value");
     result.slopes = own->slopes.Clone();
     for (int64_t i = 0; i < result.slopes.size(); ++i) {
       result.slopes.data<float>()[i] *= factor.table.data<float>()[0];

@@ -2,14 +2,17 @@
 #include "graph/onnx/external_data.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "graph/onnx/file.h"
 
@@ -52,6 +55,23 @@ fs::path StoreOf(const fs::path& file) {
     if (at != std::string::npos) return text.substr(0, at + cache.size() - 1);
   }
   return file.parent_path();
+}
+
+// "; the folder has model.onnx.data": what may be meant by a file that is missing.
+std::string DataFilesIn(const fs::path& folder) {
+  constexpr size_t kMost = 3, kMostEntries = 1000;
+  std::vector<std::string> names;
+  size_t seen = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && seen < kMostEntries;
+       it.increment(error), ++seen) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with("data") || name.ends_with(".bin")) names.push_back(name);
+  }
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  if (names.size() > kMost) names.resize(kMost);
+  return fmt::format("; the folder has {}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -108,7 +128,11 @@ struct DataFile {
     const FoundFile file(::openat(opened.file.descriptor(), location.c_str(), O_PATH | O_CLOEXEC));
     struct stat stat = {};
     if (!file.found() || ::fstat(file.descriptor(), &stat) != 0) {
-      return NotFound("external data '{}': {}", location, std::strerror(errno));
+      const std::string why = std::strerror(errno);
+      return NotFound(
+          "external data '{}': {}; the model keeps weights in this file, which belongs beside the "
+          "model's under this name{}",
+          location, why, DataFilesIn(opened.real));
     }
     std::error_code error;
     const fs::path real = fs::read_symlink(file.Link(), error);
@@ -126,8 +150,9 @@ struct DataFile {
     if (range.offset < 0 || range.bytes < 0 || range.offset > read->size() ||
         range.bytes > read->size() - range.offset) {
       return InvalidArgument(
-          "external data '{}': {} bytes at offset {} are beyond its {} bytes; is it whole, or Git "
-          "LFS's pointer to it?",
+          "external data '{}': the model needs {} bytes at offset {}, but the file has {}; "
+          "download "
+          "it again, or run `git lfs pull` if it is Git LFS's pointer",
           location, range.bytes, range.offset, read->size());
     }
     return read;

@@ -14,7 +14,10 @@ namespace chairlift {
 StatusOr<File> File::Open(const std::filesystem::path& path) {
   // Non-blocking: opening a named pipe must not wait.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return NotFound("cannot be opened: {}", std::strerror(errno));
+  if (descriptor < 0) {
+    return NotFound("cannot be opened: {}{}", std::strerror(errno),
+                    errno == EACCES ? "; give this user the right to read it" : "");
+  }
   File file(descriptor, 0);
   struct stat stat = {};
   if (fstat(descriptor, &stat) != 0 || !S_ISREG(stat.st_mode)) {

@@ -4,15 +4,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "base/closest.h"
 
 namespace chairlift {
 namespace {
 
+// What to do about an operator that is not supported.
+std::string InsteadOf(const OnnxNode& node) {
+  std::vector<std::string> names;
+  for (const OperatorDef* def : OperatorRegistry::Builtin().All()) {
+    if (def->domain == node.domain) names.push_back(def->name);
+  }
+  if (const auto meant = Closest(node.op_type, names)) {
+    return fmt::format("; did you mean '{}'?", *meant);
+  }
+  return names.empty() ? "; export the model with standard operators in place of those of this "
+                         "domain (docs/exporters.md)"
+                       : "; export the model without this operator (docs/exporters.md)";
+}
+
 Status Unknown(const OnnxNode& node) {
-  return Unimplemented("node '{}': operator {} of domain '{}', opset {}, is not supported",
+  return Unimplemented("node '{}': operator {} of domain '{}', opset {}, is not supported{}",
                        node.name, node.op_type, node.domain.empty() ? "ai.onnx" : node.domain,
-                       node.opset);
+                       node.opset, InsteadOf(node));
 }
 
 }  // namespace

@@ -41,8 +41,10 @@ StatusOr<Opsets> ReadOpsets(const Imports& imports) {
   for (const auto& import : imports) {
     const std::string domain = CanonicalDomain(import.domain());
     if (domain.empty() && (import.version() < kMinOpset || import.version() > kMaxOpset)) {
-      return Unimplemented("opset {} of ai.onnx is not supported; opsets {} to {} are",
-                           import.version(), kMinOpset, kMaxOpset);
+      return Unimplemented(
+          "opset {} of ai.onnx is not supported; opsets {} to {} are: export the model with one of "
+          "them, or convert it with onnx.version_converter",
+          import.version(), kMinOpset, kMaxOpset);
     }
     opsets[domain] = import.version();
   }
@@ -199,7 +201,10 @@ class Reader {
     for (const auto& output : proto.output()) {
       const ValueId id = Resolve(scope, output.name()).value_or(kNoValue);
       if (id == kNoValue) {
-        return InvalidArgument("output '{}' is defined by nothing", output.name());
+        return InvalidArgument(
+            "output '{}' of the model is not defined: no node or input has this "
+            "name; export the model again",
+            output.name());
       }
       if (four_bits_.contains({&graph, id})) {
         return Unimplemented("output '{}' has elements of 4 bits", output.name());

@@ -13,6 +13,7 @@
 #include "graph/onnx/external_data.h"
 #include "graph/onnx/file.h"
 #include "graph/onnx/graph_reader.h"
+#include "graph/onnx/other_formats.h"
 #include "graph/quantized_masks.h"
 #include "graph/specialise.h"
 #include "onnx/onnx_pb.h"
@@ -26,7 +27,6 @@ constexpr int64_t kMaxProtobufBytes = std::numeric_limits<int>::max();
 
 StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights& weights,
                                   const DataFolder& folder) {
-  if (!model.has_graph()) return InvalidArgument("not an ONNX model: it holds no graph");
   if (model.training_info_size() > 0) {
     return Unimplemented("the model holds training information, which is not supported");
   }
@@ -42,32 +42,6 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights
   return out;
 }
 
-// Other files that are mistaken for ONNX files, by their first bytes.
-struct KnownFile {
-  std::string_view begins;
-  const char* says;
-};
-using namespace std::string_view_literals;
-constexpr KnownFile kKnownFiles[] = {
-    {"version https://git-lfs"sv, "Git LFS's pointer to one: run `git lfs pull`"},
-    {"PK\x03\x04"sv,
-     "a ZIP archive, such as a PyTorch checkpoint or a .keras file: export it to ONNX "
-     "(docs/reference/exporters.md)"},
-    {"GGUF"sv,
-     "a GGUF file of llama.cpp: export the original model to ONNX (docs/reference/exporters.md)"},
-    {"\x89HDF"sv,
-     "an HDF5 file, such as Keras writes: export it to ONNX (docs/reference/exporters.md)"},
-    {"\x80\x02"sv, "a Python pickle, such as an old PyTorch checkpoint: export it to ONNX"},
-    {"\x80\x03"sv, "a Python pickle: export the model to ONNX (docs/reference/exporters.md)"},
-    {"\x80\x04"sv, "a Python pickle: export the model to ONNX (docs/reference/exporters.md)"},
-    {"\x89PNG"sv, "a PNG image"},
-    {"\x1f\x8b"sv, "a gzip archive: unpack it first"},
-    {"<!DOCTYPE"sv, "an HTML page: its download failed"},
-    {"<!doctype"sv, "an HTML page: its download failed"},
-    {"<html"sv, "an HTML page: its download failed"},
-    {"{"sv, "JSON text"},
-};
-
 Status CheckSize(int64_t size, const ImportOptions& options) {
   const int64_t limit = std::min(options.max_model_bytes, kMaxProtobufBytes);
   if (size <= limit) return absl::OkStatus();
@@ -77,16 +51,15 @@ Status CheckSize(int64_t size, const ImportOptions& options) {
       size, limit);
 }
 
-Status Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
-  if (model.ParseFromArray(bytes, static_cast<int>(size))) return absl::OkStatus();
-  const std::string_view text(static_cast<const char*>(bytes), size);
-  for (const KnownFile& known : kKnownFiles) {
-    if (text.starts_with(known.begins))
-      return InvalidArgument("not an ONNX model but {}", known.says);
-  }
-  return InvalidArgument(
-      "not an ONNX model: the protobuf message is truncated or malformed (the file has {} bytes)",
-      size);
+// Why a file is not taken, which it begins to say.
+Status NotOnnx(int64_t size, const ReadAt& read, bool has_no_graph) {
+  std::string head(static_cast<size_t>(std::min(size, kFormatBytes)), '\0');
+  CHAIRLIFT_RETURN_IF_ERROR(read(/*offset=*/0, std::ssize(head), head.data()));
+  return InvalidArgument("{}", OtherFormat(head, size, has_no_graph));
+}
+
+bool Parse(const void* bytes, size_t size, onnx::ModelProto& model) {
+  return model.ParseFromArray(bytes, static_cast<int>(size));
 }
 
 StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOptions& options,
@@ -97,14 +70,15 @@ StatusOr<ImportedModel> Import(int64_t size, const ReadAt& read, const ImportOpt
   CHAIRLIFT_ASSIGN_OR_RETURN(std::optional<std::string> rest,
                              DetachWeights(size, options.detach_from_bytes, read, &weights));
   if (rest.has_value()) {
-    CHAIRLIFT_RETURN_IF_ERROR(Parse(rest->data(), rest->size(), model));
+    if (!Parse(rest->data(), rest->size(), model)) return NotOnnx(size, read, false);
     rest.reset();
   } else {
     // Not mapped: if a mapped file shrinks, the process crashes.
     const Tensor bytes = HugeTensor(DType::kUInt8, Shape{size});
     CHAIRLIFT_RETURN_IF_ERROR(read(/*offset=*/0, size, const_cast<void*>(bytes.raw())));
-    CHAIRLIFT_RETURN_IF_ERROR(Parse(bytes.raw(), bytes.byte_size(), model));
+    if (!Parse(bytes.raw(), bytes.byte_size(), model)) return NotOnnx(size, read, false);
   }
+  if (!model.has_graph()) return NotOnnx(size, read, true);
   return FromProto(model, weights, folder);
 }
 

@@ -81,8 +81,10 @@ StatusOr<std::vector<int>> OrderNodes(
         readers[it->second].push_back(i);
         ++waits_for[i];
       } else if (!defined_outside(name)) {
-        return InvalidArgument("{} reads '{}', which nothing defines", DescribeNode(nodes[i], i),
-                               name);
+        return InvalidArgument(
+            "{} reads '{}', which nothing defines: no input, initialiser or node has this name; "
+            "export the model again",
+            DescribeNode(nodes[i], i), name);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "graph/infer.h"
@@ -158,7 +159,11 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
   if (!listed) return InvalidArgument("element type {} is not one that ONNX has", data_type);
   const DataTypeRow& row = kDataTypes[data_type];
   if (row.dtype == DType::kUndefined) {
-    return Unimplemented("element type {} is not supported", row.name);
+    return Unimplemented(
+        "element type {} is not supported; {}", row.name,
+        row.name == std::string_view("string")
+            ? "convert text to numbers before the model, as in a Python model (docs/functions.md)"
+            : "export the model in float32, float16, bfloat16 or an integer type");
   }
   return row.dtype;
 }
@@ -228,14 +233,18 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& nam
       break;
     case onnx::TypeProto::kSequenceType:
       return Unimplemented(
-          "values of type sequence are not supported; of a scikit-learn classifier, convert with "
-          "options={{'zipmap': False}}");
+          "values of type sequence are not supported, only tensors; convert a scikit-learn "
+          "classifier with options={{'zipmap': False}}");
     case onnx::TypeProto::kMapType:
-      return Unimplemented("values of type map are not supported");
+      return Unimplemented(
+          "values of type map are not supported, only tensors; convert a scikit-learn classifier "
+          "with options={{'zipmap': False}}");
     case onnx::TypeProto::kOptionalType:
-      return Unimplemented("values of type optional are not supported");
+      return Unimplemented(
+          "values of type optional are not supported, only tensors; export the model without them");
     case onnx::TypeProto::kSparseTensorType:
-      return Unimplemented("values of type sparse tensor are not supported");
+      return Unimplemented(
+          "values of type sparse tensor are not supported; export the model with dense tensors");
     default:
       return Unimplemented("values that are not tensors are not supported");
   }

@@ -22,7 +22,7 @@ StatusOr<Axes> ReadAxes(Context& c, const char* name) {
     seen[static_cast<size_t>(given[i])] = true;
   }
   if (given.size() != 4 || std::find(seen.begin(), seen.end(), false) != seen.end()) {
-    return Unimplemented("its attribute {} is no permutation", name);
+    return Unimplemented("its attribute {} is not a permutation", name);
   }
   return axes;
 }
@@ -150,7 +150,7 @@ Status PackAttention(Context& c) {
   bool distances = c.has(3) && c.attributes().Int("distances", 0) != 0;
   bool causal = c.attributes().Int("causal", 0) != 0;
   if (distances) {
-    if (!c.in(3).fixed()) return Unimplemented("its bias by distance is no constant");
+    if (!c.in(3).fixed()) return Unimplemented("its bias by distance is not constant");
     mask = c.packed(3);
     c.packer().NoteMask("by distance");
   } else if (c.has(3)) {
