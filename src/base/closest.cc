@@ -64,8 +64,14 @@ std::string DidYouMean(std::string_view name, std::span<const std::string> candi
 }
 
 std::string KnownNames(std::string_view name, std::span<const std::string> known) {
-  if (known.empty()) return " (there are none)";
-  return fmt::format("{} (there are: '{}')", DidYouMean(name, known), fmt::join(known, "', '"));
+  constexpr size_t kMostBesideOne = 8, kMost = 24;
+  if (known.empty()) return " (it has none)";
+  const std::string meant = DidYouMean(name, known);
+  if (!meant.empty() && known.size() > kMostBesideOne) return meant;
+  const size_t left = known.size() - std::min(known.size(), kMost);
+  return fmt::format("{} (there are: '{}'{})", meant,
+                     fmt::join(known.first(known.size() - left), "', '"),
+                     left == 0 ? "" : fmt::format(" and {} more", left));
 }
 
 }  // namespace chairlift

@@ -20,8 +20,9 @@ std::optional<std::string> Closest(std::string_view name, std::span<const std::s
 // "; did you mean 'identity'?", or nothing.
 std::string DidYouMean(std::string_view name, std::span<const std::string> candidates);
 
-// The end of an error about a name that is not one of `known`: "; did you mean 'identity'? (there
-// are: 'identity', 'ocr')".
+// What an error says after a name that is not one of `known`:
+// "; did you mean 'identity'? (there are: 'identity', 'ocr')". Long lists are cut, and left out
+// beside a name that is meant.
 std::string KnownNames(std::string_view name, std::span<const std::string> known);
 
 // The names of a list of objects: NamesOf(outputs, &TensorSpec::name).

@@ -39,8 +39,8 @@ StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string&
 
 void YamlValue::CheckKeys(const std::vector<std::string>& known) const {
   if (!node_.IsMap()) {
-    return Refuse("{} must be a map of settings{}", path_.empty() ? "it" : path_,
-                  KnownNames("", known));
+    return Refuse("{} must be a map of settings, one a line: `{}: VALUE`",
+                  path_.empty() ? "the file" : path_, known.empty() ? "NAME" : known.front());
   }
   const std::string in = path_.empty() ? "" : " in " + path_;
   for (const auto& [key, value] : Map("a map of settings")) {

@@ -239,8 +239,9 @@ class BenchRun {
       CHAIRLIFT_ASSIGN_OR_RETURN(target_, MakeEngineTarget(*engine_, model_.name));
     }
     if (!flags_.lengths.empty() && !VariesInLength(target_->inputs())) {
-      return InvalidArgument("--length-histogram: no input of {} varies in length",
-                             target_->name());
+      return InvalidArgument(
+          "--length-histogram: no input of {} varies in length; leave --length-histogram out",
+          target_->name());
     }
     return absl::OkStatus();
   }

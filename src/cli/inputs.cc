@@ -21,7 +21,7 @@ StatusOr<std::pair<std::string, std::string>> SplitNamed(const std::string& argu
                                                          const char* form) {
   const size_t equals = argument.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == argument.size()) {
-    return Usage(InvalidArgument("'{}' is not of the form {}", argument, form));
+    return Usage(InvalidArgument("'{}' has no name; write it as {}", argument, form));
   }
   return std::pair{argument.substr(0, equals), argument.substr(equals + 1)};
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,18 +12,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <regex>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "base/closest.h"
 #include "cli/command_line.h"
 #include "cli/flags.h"
+#include "cli/model_path.h"
 #include "cli/renamed_flags.h"
 #include "cli/terminal.h"
+#include "engine/repository/model_config.h"
 
 namespace {
 
@@ -62,7 +69,10 @@ std::string Plainly(const std::string& text) {
                        number(part.str(3)), number(part.str(4)));
   }
   if (std::regex_match(text, part, std::regex("Could not convert: (\\S+) = (.*)"))) {
-    return fmt::format("{}: '{}' is not a number", part.str(1), part.str(2));
+    return fmt::format("{}: '{}' is not a number{}", part.str(1), part.str(2),
+                       std::regex_match(part.str(2), std::regex("\\d+-\\d+"))
+                           ? "; write all of them, as 0,1,2"
+                           : "");
   }
   if (std::regex_match(text, part, std::regex("(--[\\w-]+) excludes (--[\\w-]+)"))) {
     return fmt::format("{} has no effect with {}; leave one of them out", part.str(1), part.str(2));
@@ -72,7 +82,28 @@ std::string Plainly(const std::string& text) {
   }
   if (std::regex_match(text, part,
                        std::regex("The following arguments? w\\w+ not expected: (.*)"))) {
-    return fmt::format("'{}' is more than it takes", part.str(1));
+    return fmt::format("'{}' is one argument too many; leave it out", part.str(1));
+  }
+  if (std::regex_match(text, part, std::regex("(--[\\w-]+) requires (--[\\w-]+)"))) {
+    return fmt::format("{} has an effect only with {}; add it, or leave {} out", part.str(1),
+                       part.str(2), part.str(1));
+  }
+  if (text == "MODEL is required") return "MODEL is missing; name a model's file or folder";
+  if (std::regex_match(text, part, std::regex("(--[\\w-]+) is required"))) {
+    return part.str(1) + " is missing, and it is required";
+  }
+  if (std::regex_match(text, part, std::regex("(--[\\w-]+): (.*) not in \\{(.*)\\}"))) {
+    const std::vector<std::string> choices = absl::StrSplit(part.str(3), ',');
+    return fmt::format("{}: '{}' is not one of {}{}", part.str(1), part.str(2),
+                       fmt::join(choices, ", "), DidYouMean(part.str(2), choices));
+  }
+  if (std::regex_match(text, part,
+                       std::regex("(--[\\w-]+): At Most 1 required but received (\\d+)"))) {
+    return fmt::format("{} is given {} times; give it once", part.str(1), part.str(2));
+  }
+  if (std::regex_match(text, part,
+                       std::regex("(--[\\w-]+): (?:Directory|File) does not exist: (.*)"))) {
+    return fmt::format("{}: {}", part.str(1), chairlift::WhyNoPath(part.str(2)));
   }
   return text;
 }
@@ -88,35 +119,94 @@ std::string DidYouMeanFlag(const std::string& flag, const std::vector<std::strin
   return text;
 }
 
-// Flags of other servers and short forms, with their equivalents here.
+// Flags of other servers and short forms, and what works instead.
 struct OtherFlag {
   const char* flag;
-  const char* here;
+  const char* instead;
 };
 constexpr OtherFlag kOtherFlags[] = {
-    {"-p", "--http-port"},
-    {"--host", "--address"},
-    {"--bind", "--address"},
-    {"--listen", "--address"},
-    {"--http-address", "--address"},
-    {"--model", "--model-repository, or name the model without a flag"},
-    {"--model-path", "--model-repository, or name the model without a flag"},
-    {"--model-store", "--model-repository"},
-    {"--model-name", "--name"},
-    {"--config", "a model.yaml beside the model (docs/reference/repositories.md)"},
-    {"--config-path", "a model.yaml beside the model (docs/reference/repositories.md)"},
-    {"--grpc-port", "nothing: there is no gRPC, only HTTP"},
-    {"--rest-port", "--http-port"},
-    {"--rest_port", "--http-port"},
-    {"--api-key", "a proxy in front of the server (docs/deploy/security.md)"},
-    {"--log-verbose", "--log-level debug"},
+    {"-p", "use --http-port"},
+    {"--host", "use --address"},
+    {"--hostname", "use --address"},
+    {"--bind", "use --address"},
+    {"--listen", "use --address"},
+    {"--http-address", "use --address"},
+    {"--rest-port", "use --http-port"},
+    {"--rest_port", "use --http-port"},
+    {"--grpc-port", "the server speaks HTTP only, not gRPC: use --http-port"},
+    {"--allow-grpc", "the server speaks HTTP only, not gRPC"},
+    {"--model", "use --model-repository, or name the model without a flag"},
+    {"--model-id", "name the model's file or folder without a flag"},
+    {"--model-path", "use --model-repository, or name the model without a flag"},
+    {"--model-store", "use --model-repository"},
+    {"--model-dir", "use --model-repository"},
+    {"--model-name", "use --name"},
+    {"--served-model-name", "use --name"},
+    {"--config", "write a model.yaml beside the model (docs/reference/repositories.md)"},
+    {"--config-path", "write a model.yaml beside the model (docs/reference/repositories.md)"},
+    {"--model-config", "write a model.yaml beside the model (docs/reference/repositories.md)"},
+    {"--api-key", "put a proxy that checks keys in front of the server (docs/deploy/security.md)"},
+    {"--auth", "put a proxy that checks keys in front of the server (docs/deploy/security.md)"},
+    {"--ssl-certfile", "put a proxy with TLS in front of the server (docs/deploy/security.md)"},
+    {"--ssl-keyfile", "put a proxy with TLS in front of the server (docs/deploy/security.md)"},
+    {"--log-verbose", "use --log-level debug"},
+    {"--verbose", "use --log-level debug"},
+    {"-v", "use --log-level debug"},
+    {"--debug", "use --log-level debug"},
+    {"--quiet", "use --log-level warning"},
+    {"-q", "use --log-level warning"},
+    {"--threads", "use --workers"},
+    {"--num-threads", "use --workers"},
+    {"-t", "use --workers"},
+    {"-j", "use --workers"},
+    {"--gpu", "use --device cuda"},
+    {"--gpus", "use --device cuda"},
+    {"--cuda", "use --device cuda"},
+    {"--reload",
+     "load a changed model again with POST /v2/repository/models/NAME/load "
+     "(docs/reference/http.md)"},
+    {"--watch",
+     "load a changed model again with POST /v2/repository/models/NAME/load "
+     "(docs/reference/http.md)"},
+    {"--timeout", "set default_timeout_us of the model, as --set default_timeout_us=1000000"},
+    {"--max-batch-delay", "set queue_delay_us of the model, as --set queue_delay_us=1000"},
+    {"--cors", "use --cors-allow-origin"},
 };
 
-std::string OtherThan(const std::string& flag) {
+bool HasFlag(const CLI::App& command, std::string_view flag) {
+  const std::vector<std::string> flags = FlagsOf(command);
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
+}
+
+// What works in place of a flag that a command does not have.
+std::string Instead(const std::string& flag, const CLI::App& command) {
   for (const OtherFlag& other : kOtherFlags) {
-    if (flag == other.flag) return fmt::format("; here it is {}", other.here);
+    if (flag != other.flag) continue;
+    const std::string_view instead = other.instead;
+    const size_t named = instead.find("use --");
+    if (named == std::string_view::npos) return fmt::format("; {}", instead);
+    const std::string_view own =
+        instead.substr(named + 4, instead.find_first_of(" ,", named + 4) - named - 4);
+    if (HasFlag(command, own)) return fmt::format("; {}", instead);
   }
-  return {};
+  std::string setting = flag.substr(std::min<size_t>(2, flag.size()));
+  std::replace(setting.begin(), setting.end(), '-', '_');
+  const std::vector<std::string> settings = chairlift::SettingNames();
+  if (HasFlag(command, "--set") &&
+      std::find(settings.begin(), settings.end(), setting) != settings.end()) {
+    return fmt::format("; it is a setting of models: use --set {}=VALUE, or a model.yaml", setting);
+  }
+  return DidYouMeanFlag(flag, FlagsOf(command));
+}
+
+// What works in place of a word that is not a command.
+std::string InsteadOfCommand(const std::string& word, const CLI::App& app) {
+  const std::vector<std::string> commands = CommandsOf(app);
+  std::error_code error;
+  if (std::filesystem::exists(word, error) || chairlift::ParseFunction(word)) {
+    return fmt::format("; to serve this model: `chairlift serve {}`", word);
+  }
+  return chairlift::KnownNames(word, commands);
 }
 
 // A misspelt command or flag is reported first, whatever error it caused.
@@ -129,14 +219,12 @@ std::string Explain(const CLI::App* app, const CLI::Error& error) {
   for (const CLI::App* parsed : app->get_subcommands()) command = parsed;
   for (const std::string& left : app->remaining(true)) {
     if (command == app && left[0] != '-') {
-      text = fmt::format("there is no command '{}'{}", left, DidYouMean(left, CommandsOf(*app)));
+      text = fmt::format("there is no command '{}'{}", left, InsteadOfCommand(left, *app));
       break;
     }
     if (left.size() > 1 && left[0] == '-') {
       const std::string flag = left.substr(0, left.find('='));
-      const std::string here = OtherThan(flag);
-      text = fmt::format("there is no flag {}{}", flag,
-                         here.empty() ? DidYouMeanFlag(flag, FlagsOf(*command)) : here);
+      text = fmt::format("there is no flag {}{}", flag, Instead(flag, *command));
       break;
     }
   }
@@ -155,8 +243,17 @@ chairlift::Status Caught(const chairlift::Command& run) {
   }
 }
 
-// If a standard file were closed, the next socket could get its number, and a client would receive
-// the log.
+// What a program that started this one (--parent-fd) is to know of how it ended.
+void TellParent(int argc, char** argv, const std::string& why) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::string_view(argv[i]) != "--parent-fd") continue;
+    const std::string text = "error " + why;
+    (void)::send(static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)), text.data(), text.size(),
+                 MSG_NOSIGNAL);
+  }
+}
+
+// A standard file that is closed would get the number of the next socket, and a client the log.
 void OpenStandardFiles() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(file, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // the lowest number is free
@@ -187,7 +284,9 @@ int main(int argc, char** argv) {
     PrintError("{}", Explain(&app, help));
     return kExitUsage;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+    if (app.exit(error) == 0) return 0;
+    TellParent(argc, argv, Explain(&app, error));
+    return kExitUsage;
   }
   for (const auto& [parser, run] : line->commands) {
     if (!parser->parsed()) continue;
@@ -195,6 +294,7 @@ int main(int argc, char** argv) {
     if (status.ok()) return 0;
     const std::string name = "chairlift " + parser->get_name();
     const std::string text = chairlift::Indented(chairlift::Message(status));
+    TellParent(argc, argv, fmt::format("{}: {}", name, text));
     if (chairlift::IsUsage(status)) {
       PrintError("{}", Complaint(name, text));
       return kExitUsage;

@@ -9,6 +9,7 @@
 #include "base/closest.h"
 #include "base/renamed.h"
 #include "base/status.h"
+#include "engine/repository/folder_contents.h"
 #include "engine/repository/model_config.h"
 #include "engine/repository/model_folder.h"
 
@@ -71,9 +72,12 @@ StatusOr<ModelPath> Resolve(const fs::path& folder, bool of_model, bool in_repos
   const fs::path version =
       versions.empty() ? folder : VersionFolder(folder, versions.back(), read.file);
   if (!HasModel(version, read.file)) {
-    return NotFound("{} has no version: the {} in {}", folder.string(),
-                    read.cells ? "cells' .onnx files belong" : read.file + " belongs",
-                    (folder / "1").string());
+    const fs::path in = VersionFolders(folder).empty() ? folder / kOnlyVersion
+                                                       : folder / VersionFolders(folder).back();
+    return NotFound("{} has no version: {} in {}{}", folder.string(),
+                    read.cells ? "its cells' .onnx files belong"
+                               : fmt::format("there is no {}, which belongs", read.file),
+                    in.string(), WhatFolderHas(folder));
   }
   ModelPath found;
   found.path = read.cells || read.function ? version : ModelFile(version, read.file);
@@ -128,7 +132,9 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
 
 bool IsRepository(const std::string& path) {
   std::error_code error;
-  return fs::is_directory(path, error) && !FindModel(path).ok() && !ModelsIn(path).empty();
+  // A model with settings that are wrong is still one: its versions are not models.
+  return fs::is_directory(path, error) && !IsModelFolder(path) && !FindModel(path).ok() &&
+         !ModelsIn(path).empty();
 }
 
 Status CheckRepository(const std::string& path) {
@@ -162,7 +168,11 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
     return OfFile(name);
   }
   (void)fs::directory_iterator(name, error);
-  if (error) return NotFound("cannot read '{}': {}", name, error.message());
+  if (error) {
+    return NotFound(
+        "cannot read '{}': {}{}", name, error.message(),
+        error == std::errc::permission_denied ? "; give this user the right to read it" : "");
+  }
   fs::path folder = fs::absolute(name, error).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in a slash
   folder = HubSnapshot(folder);
@@ -180,9 +190,9 @@ StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository) {
                            name, (fs::path(name) / models[0]).string(), fmt::join(models, ", "));
   }
   return NotFound(
-      "'{}' is not a model's folder: it has neither a <version>/model.onnx{}, a model.onnx, an "
-      "onnx/model.onnx nor a model.yaml that names cells{}{}",
-      name, kOrEncoderDecoder, OnnxFilesIn(folder), OnnxFilesIn(folder / kOnnxFolder));
+      "'{}' is not a model's folder: it has no model.onnx, onnx/model.onnx, <version>/model.onnx{} "
+      "or model.yaml{}",
+      name, kOrEncoderDecoder, WhatFolderHas(name));
 }
 
 Status ApplyGiven(const std::string& given_name, const std::string& value, bool one_of_many,
@@ -203,11 +213,11 @@ Status ApplyGiven(const std::string& given_name, const std::string& value, bool 
   if (known) return absl::OkStatus();
   std::vector<std::string> names = SettingNames();
   for (const std::string& own : FunctionSettingNames()) names.push_back(own);
-  return InvalidArgument(
-      "there is no setting '{}'{}; `chairlift serve --help` lists them, "
-      "docs/guides/python-models.md those of "
-      "Python models",
-      name, DidYouMean(name, names));
+  const std::string meant = DidYouMean(name, names);
+  return InvalidArgument("there is no setting '{}'{}", name,
+                         meant.empty() ? "; `chairlift serve --help` lists the settings, and "
+                                         "docs/guides/python-models.md those of Python models"
+                                       : meant);
 }
 
 std::vector<std::string> NamedModels(const ModelPath& model) {

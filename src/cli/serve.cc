@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -87,9 +88,16 @@ StatusOr<std::vector<ModelPath>> FindModels(ServeFlags& flags) {
   }
   for (const std::string& setting : flags.settings) {
     const size_t equals = setting.find('=');
-    if (equals == std::string::npos || models.empty()) {
+    if (equals == std::string::npos) {
+      return Usage(
+          InvalidArgument("--set: '{}' has no value; write NAME=VALUE, as "
+                          "max_batch_size=64",
+                          setting));
+    }
+    if (models.empty()) {
       return Usage(InvalidArgument(
-          "--set is '{}'; it must be NAME=VALUE, of a model that is named by its file or folder",
+          "--set {}: settings are for models that are named by their file or folder; for those of "
+          "a repository, write a model.yaml",
           setting));
     }
     for (ModelPath& model : models) {
@@ -116,9 +124,22 @@ std::vector<std::string> NamesToLoad(const Engine& engine, const ServeFlags& fla
   return names;
 }
 
+// Models of a repository that could not be loaded.
+struct Failures {
+  Status first;
+  int count = 0;
+  bool logged = false;  // each as it happened; the only model of a server is not
+
+  // Behind what follows from them.
+  std::string Why() const {
+    if (!logged) return ": " + Message(first);
+    return count == 1 ? "; the error above says why" : "; the errors above say why";
+  }
+};
+
 // A model of a repository that fails to load is logged and left out.
 Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFlags& flags,
-            Status* first_failure) {
+            Failures* failures) {
   for (const ModelPath& model : models) {
     CHAIRLIFT_RETURN_IF_ERROR(
         engine.LoadModel(model.name, model.path, model.config, model.version));
@@ -131,12 +152,16 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
     return names;
   };
   const std::set<std::string> ready_before = ready();
-  for (const std::string& name : NamesToLoad(engine, flags)) {
-    // It was loaded as a step of an earlier pipeline.
+  const std::vector<std::string> names = NamesToLoad(engine, flags);
+  failures->logged = models.size() + names.size() > 1 && spdlog::should_log(spdlog::level::err);
+  for (const std::string& name : names) {
+    // As a step of a pipeline that was loaded before it.
     if (!ready_before.contains(name) && ready().contains(name)) continue;
     const Status status = engine.LoadFromRepository(name);
-    if (!status.ok()) spdlog::error("model not loaded: {}", Message(status));
-    first_failure->Update(status);
+    if (status.ok()) continue;
+    ++failures->count;
+    failures->first.Update(status);
+    if (failures->logged) spdlog::error("model not loaded: {}", Message(status));
   }
   return absl::OkStatus();
 }
@@ -168,7 +193,12 @@ Status InFlags(const Status& status) {
   }
   if (absl::IsInvalidArgument(status)) return Usage(InvalidArgument("{}", text));
   if (flag == "http-port" || flag == "metrics-port") {
-    text += "; name another port, or 0 for any free one";
+    // Ports below 1024 need a right. Another port does not help where no more files can be open.
+    const bool no_right = text.find(std::strerror(EACCES)) != std::string::npos;
+    const bool in_use = text.find(std::strerror(EADDRINUSE)) != std::string::npos;
+    text += no_right ? "; ports below 1024 need CAP_NET_BIND_SERVICE: name a higher port"
+            : in_use ? "; name another port, or 0 for any free one"
+                     : "";
   }
   return Status(status.code(), text);
 }
@@ -382,21 +412,24 @@ Status Serve(ServeFlags flags) {
                  HostAndPort(flags.server.address, server->http_port()));
   }
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  Status first_failure;
-  CHAIRLIFT_RETURN_IF_ERROR(Load(*engine, models, flags, &first_failure));
-  if (flags.exit_on_error && !first_failure.ok()) {
-    return Annotate(first_failure, "a model is not served (--exit-on-error)");
+  Failures failures;
+  CHAIRLIFT_RETURN_IF_ERROR(Load(*engine, models, flags, &failures));
+  if (flags.exit_on_error && failures.count > 0) {
+    return NotFound("a model could not be loaded (--exit-on-error){}", failures.Why());
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const int ready, ReportReady(*engine));
   // Without models, clients may still load some.
   const bool may_be_empty = flags.server.model_control && (flags.only.empty() || WantsAll(flags));
-  if (ready == 0 && !may_be_empty && first_failure.ok()) {
+  if (ready == 0 && !may_be_empty && failures.count == 0) {
     return NotFound("'{}' holds no models; a repository is <name>/<version>/model.onnx",
                     fmt::join(flags.repositories, "', '"));
   }
   if (ready == 0 && !may_be_empty) {
-    return NotFound("no model{} could be loaded: {}", flags.only.empty() ? "" : " of --load-model",
-                    Message(first_failure));
+    return NotFound("no model{} could be loaded{}", flags.only.empty() ? "" : " of --load-model",
+                    failures.Why());
+  }
+  if (failures.count > 0 && !failures.logged) {
+    spdlog::error("model not loaded: {}", Message(failures.first));
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   is_ready = true;
@@ -534,7 +567,10 @@ ignored.)");
       .add_option(
           "--name", flags->name,
           "Name of the only MODEL. Default: the name of the file, or of the folder if the file\n"
-          "is called model.onnx")
+          "is X
+      ->check([](const std::string& name) -> std::string {
+    return name.empty() ? "the name is empty; give one, or leave --name out" : "";
+      })
       ->type_name("NAME");
   parser.add_flag("--print-example", flags->print_example,
                   "Print a tested curl command for each model");
@@ -579,6 +615,14 @@ ignored.)");
       .add_option("--allowed-host", flags->server.allowed_hosts,
                   "Host name in URLs of clients that load or unload models; IP addresses and\n"
                   "localhost are always allowed; may be repeated")
+      ->check([](const std::string& name) -> std::string {
+    const bool is_name = !name.empty() && name.find_first_of("/: ") == std::string::npos;
+    if (is_name) return "";
+    return fmt::format(
+        "'{}' is not a host name; write it without scheme and port, as "
+        "models.example.org",
+        name);
+      })
       ->type_name("NAME")
       ->group(kNetwork);
   AddNumber(parser, "--io-threads", &flags->server.io_threads, 1, 64, "N",
@@ -625,7 +669,8 @@ ignored.)");
   budget->group(kCompute)->capture_default_str();
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddLimitFlags(parser, &flags->server.limits);
-  return [flags] { return Serve(*flags); };
+  return [flags] {
+    return Serve(*flags); };
 }
 
 }  // namespace chairlift

@@ -58,7 +58,8 @@ StatusOr<MakeDevice> LoadCuda() {
     why += fmt::format("{}{}", why.empty() ? "" : "; ", reason == nullptr ? path.string() : reason);
   }
   return NotFound(
-      "{} cannot be loaded, which is built where CUDA's toolkit is found (docs/guides/gpus.md): {}",
+      "this build has no GPU support: {} cannot be loaded ({}); build with CUDA=1 where CUDA's "
+      "toolkit is installed (docs/guides/gpus.md)",
       kLibrary, why);
 }
 
@@ -88,7 +89,8 @@ StatusOr<Device*> FindDevice(std::string_view name, const DeviceOptions& options
     return named->second;
   }
   if (name != "cuda" && !name.starts_with("cuda:")) {
-    return InvalidArgument("there is no device '{}'; there are 'cpu', 'cuda', 'cuda:1', …", name);
+    return InvalidArgument(
+        "there is no device '{}'; use cpu, cuda (the first NVIDIA GPU) or cuda:N", name);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const int index, IndexOfCuda(name));
   Device*& device = Known().cuda[{index, options.tf32}];

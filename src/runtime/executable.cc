@@ -1,8 +1,11 @@
 #include "runtime/executable.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "absl/container/inlined_vector.h"
 #include "device/device.h"
@@ -20,6 +23,8 @@ struct Executable::Impl {
   WeightCache weights;
   std::unique_ptr<GraphRunner> runner;
 
+  // The same error with the shapes of the inputs for which an operator failed.
+  Status WithShapes(const Status& status, std::span<const Tensor> given) const;
   Status CheckCount(size_t given) const;
   Status CheckInputs(std::span<const Tensor> given) const;
   template <typename ShapeOf>
@@ -130,6 +135,18 @@ Status Executable::Impl::CheckInputs(std::span<const Tensor> given) const {
   return CheckShapes(given.size(), [&](size_t i) -> const Shape& { return given[i].shape(); });
 }
 
+Status Executable::Impl::WithShapes(const Status& status, std::span<const Tensor> given) const {
+  if (!absl::IsInvalidArgument(status)) return status;
+  constexpr size_t kMost = 8;
+  std::string shapes;
+  for (size_t i = 0; i < std::min(given.size(), kMost); ++i) {
+    shapes +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", inputs[i].name, given[i].shape().ToString());
+  }
+  return InvalidArgument("{} (inputs: {}{})", Message(status), shapes,
+                         given.size() > kMost ? ", …" : "");
+}
+
 Status Executable::Impl::CheckCount(size_t given) const {
   if (given == inputs.size()) return absl::OkStatus();
   return InvalidArgument("{} inputs given, the model takes {}", given, inputs.size());
@@ -184,10 +201,12 @@ StatusOr<std::vector<Tensor>> Executable::Run(std::span<const Tensor> inputs, Te
     return InvalidArgument("the arena is of device '{}', the model runs on '{}'",
                            arena.stream().device().name(), impl_->device->name());
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
-                             impl_->runner->Run(inputs, {team, worker, arena, stop, timer}));
-  // An output that is an input, a constant or a view of one is copied: callers may write to the
-  // outputs, and to the inputs after the run.
+  StatusOr<std::vector<Tensor>> run =
+      impl_->runner->Run(inputs, {team, worker, arena, stop, timer});
+  if (!run.ok()) return impl_->WithShapes(run.status(), inputs);
+  std::vector<Tensor> outputs = *std::move(run);
+  // What only passes through (an input, a constant, a view of them) is copied: callers may write
+  // to the outputs, and to the inputs once the run is over.
   for (Tensor& t : outputs) {
     if (!t.present() || t.owner().use_count() == 1) continue;
     CHAIRLIFT_ASSIGN_OR_RETURN(t, arena.stream().Clone(t));

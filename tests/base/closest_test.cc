@@ -42,7 +42,7 @@ TEST(KnownNamesTest, EndsAMessage) {
   const std::vector<std::string> two = {"run", "bench"};
   EXPECT_EQ(KnownNames("rum", two), "; did you mean 'run'? (there are: 'run', 'bench')");
   EXPECT_EQ(KnownNames("train", two), " (there are: 'run', 'bench')");
-  EXPECT_EQ(KnownNames("train", {}), " (there are none)");
+  EXPECT_EQ(KnownNames("train", {}), " (it has none)");
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST_F(CellsCommandTest, AFolderOfAnotherKindIsToldFromAModel) {
   File("alone/decoder_with_past_model.onnx", "");
   EXPECT_THAT(Refusal({"inspect", Path("alone")}, 1),
               AllOf(HasSubstr("encoder_model.onnx beside decoder_model.onnx"),
-                    HasSubstr("has decoder_with_past_model.onnx")));
+                    HasSubstr("/decoder_with_past_model.onnx")));
   File("wrong/model.yaml", "cell: {}\n");
   EXPECT_THAT(Refusal({"inspect", Path("wrong")}, 1), HasSubstr("no setting 'cell'"));
 }

@@ -88,7 +88,7 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
   }
   EXPECT_THAT(Refusal({"bench", doubling_, "--request-intervals", "/nowhere"}, 2),
               HasSubstr("/nowhere"));
-  EXPECT_THAT(Refusal({"run"}, 2), HasSubstr("MODEL is required"));
+  EXPECT_THAT(Refusal({"run"}, 2), HasSubstr("MODEL is missing"));
   EXPECT_THAT(Refusal({"run", "/nowhere"}, 2), HasSubstr("/nowhere"));
   const std::string misspelt = (folder_ / "dubling.onnx").string();
   for (const char* command : {"serve", "run", "inspect", "profile", "bench"}) {
@@ -112,7 +112,7 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
   EXPECT_THAT(Refusal({"serve", doubling_, "--port", "80"}, 2),
               HasSubstr("no flag --port; did you mean '--http-port'?"));
   EXPECT_THAT(Refusal({"inspect", doubling_, images_}, 2),
-              HasSubstr("'" + images_ + "' is more than it takes"));
+              HasSubstr("'" + images_ + "' is one argument too many"));
   EXPECT_THAT(Refusal({"serv", "--help"}, 2), HasSubstr("did you mean 'serve'?"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--connections", "2"}, 2),
               HasSubstr("--connections needs --url"));

@@ -22,22 +22,26 @@ class MessagesTest : public CommandFixture {
 
 TEST_F(MessagesTest, FilesThatAreNoOnnxModelsAreSaidToBeWhatTheyAre) {
   for (const auto& [bytes, says] : std::vector<std::pair<std::string, std::string>>{
-           {std::string("PK\x03\x04", 4) + "rest", "a ZIP archive, such as a PyTorch checkpoint"},
+           {std::string("PK\x03\x04", 4) + "m/data.pkl", "a PyTorch checkpoint; export the model"},
            {"GGUF....", "a GGUF file of llama.cpp"},
            {"\x89PNG\r\n", "a PNG image"},
-           {"<!DOCTYPE html><html>", "an HTML page: its download failed"},
-           {"some text", "truncated or malformed (the file has 9 bytes)"}}) {
+           {"<!DOCTYPE html><html>", "an HTML page; its download failed"},
+           {"some text", "text that begins 'some text'"},
+           {"\x08\x08\x3a\x40 cut", "truncated: the file ends after 8 bytes"},
+           {"\x08\x01\xff\xff\xff\xff", "malformed or of another format"},
+           {"", "the file is empty"}}) {
     EXPECT_THAT(Refusal({"inspect", File("other.onnx", bytes)}, 1), HasSubstr(says));
   }
 }
 
 TEST_F(MessagesTest, FlagsOfOtherServersNameThatOfThisOne) {
-  for (const auto& [flag, says] :
-       std::vector<std::pair<std::string, std::string>>{{"-p", "--http-port"},
-                                                        {"--host", "--address"},
-                                                        {"--grpc-port", "there is no gRPC"},
-                                                        {"--config", "model.yaml"}}) {
-    EXPECT_THAT(Refusal({"serve", model_, flag, "1"}, 2), HasSubstr("here it is "));
+  for (const auto& [flag, says] : std::vector<std::pair<std::string, std::string>>{
+           {"-p", "use --http-port"},
+           {"--host", "use --address"},
+           {"--grpc-port", "HTTP only, not gRPC"},
+           {"--max-batch-size", "use --set max_batch_size=VALUE"},
+           {"--gpus", "use --device cuda"},
+           {"--config", "model.yaml"}}) {
     EXPECT_THAT(Refusal({"serve", model_, flag, "1"}, 2), HasSubstr(says));
   }
 }

@@ -584,7 +584,8 @@ TEST_F(ServeTest, WhatCannotBeServedEndsWithOne) {
     return process.output();
   };
   EXPECT_THAT(refusal({File("empty/README", "")}), HasSubstr("not an ONNX model"));
-  EXPECT_THAT(refusal({(folder_ / "empty").string()}), HasSubstr("neither a <version>/model.onnx"));
+  EXPECT_THAT(refusal({(folder_ / "empty").string()}),
+              AllOf(HasSubstr("is not a model's folder"), HasSubstr("it has only: README")));
   EXPECT_THAT(refusal({testing::WriteFile(folder_ / "broken.onnx", "what")}),
               HasSubstr("not an ONNX model"));
   File("models/doubling/1/model.onnx", testing::DoublingModel().Bytes());
@@ -598,7 +599,16 @@ TEST_F(ServeTest, WhatCannotBeServedEndsWithOne) {
               AllOf(HasSubstr("no model of --load-model could be loaded"),
                     HasSubstr("did you mean 'doubling'?")));
   EXPECT_THAT(refusal({models, "--load-model", "other"}),
-              HasSubstr("as other/1/model.onnx (found: v1)"));
+              AllOf(HasSubstr("as other/1/model.onnx"), HasSubstr("rename the folder v1, as 1")));
+  // What a server ends for is said once.
+  File("one/bad/1/model.onnx", testing::DoublingModel().Bytes());
+  File("one/bad/model.yaml", "max_batch_sise: 4\n");
+  const std::string said = refusal({(folder_ / "one").string()});
+  EXPECT_THAT(said, HasSubstr("did you mean 'max_batch_size'?"));
+  EXPECT_EQ(said.find("max_batch_sise"), said.rfind("max_batch_sise"));
+  // The folder of a model whose settings are wrong is not a folder of models.
+  EXPECT_THAT(refusal({(folder_ / "one/bad").string()}),
+              HasSubstr("did you mean 'max_batch_size'?"));
 }
 
 }  // namespace

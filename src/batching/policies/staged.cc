@@ -16,7 +16,8 @@ StatusOr<std::unique_ptr<Scheduler>> MakeStagedScheduler(const PolicyOptions& op
                            staged.join_window.count() / 1000);
   }
   if (staged.split && options.costs == nullptr) {
-    return InvalidArgument("batches are to be split by what stages cost, but there are no costs");
+    return InvalidArgument(
+        "splitting batches by cost needs the costs of the stages, which are missing");
   }
   return std::make_unique<StagedScheduler>(options, staged);
 }

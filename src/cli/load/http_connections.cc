@@ -252,7 +252,14 @@ class HttpConnections::Loop {
       why = std::strerror(errno);
       Close(connection);
     }
-    Break(connection, fmt::format("cannot connect to {}: {}", name_, why));
+    Break(connection, NoConnection(why));
+  }
+
+  std::string NoConnection(const std::string& why) const {
+    return fmt::format(
+        "cannot connect to {}: {}; --url must name a running server, as `chairlift "
+        "serve` prints it",
+        name_, why);
   }
 
   // Handles possible progress.
@@ -273,8 +280,7 @@ class HttpConnections::Loop {
         ++connection.address;
         return Connect(connection);
       } else {
-        return Break(connection,
-                     fmt::format("cannot connect to {}: {}", name_, std::strerror(error)));
+        return Break(connection, NoConnection(std::strerror(error)));
       }
     }
     while (connection.item && connection.sent < connection.item->request.size()) {

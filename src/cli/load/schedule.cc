@@ -28,7 +28,7 @@ StatusOr<LengthHistogram> LengthHistogram::Parse(const std::string& json) {
   }
   if (!parsed.is_object() || parsed.empty()) {
     return InvalidArgument(
-        "not a histogram; write it as {{\"histogram\": {{\"17\": 41, \"18\": 7}}}}");
+        "not a histogram of lengths; write it as {{\"histogram\": {{\"17\": 41, \"18\": 7}}}}");
   }
   std::map<int64_t, uint64_t> counts;
   for (const auto& [key, count] : parsed.items()) {
@@ -36,7 +36,10 @@ StatusOr<LengthHistogram> LengthHistogram::Parse(const std::string& json) {
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), length);
     if (error != std::errc() || end != key.data() + key.size() || length < 1 ||
         !count.is_number_unsigned()) {
-      return InvalidArgument("'{}' is not a length with a count; write them as \"17\": 41", key);
+      return InvalidArgument(
+          "not a histogram of lengths: '{}' is not a length with a count; write it as "
+          "{{\"histogram\": {{\"17\": 41, \"18\": 7}}}}",
+          key);
     }
     counts[length] += count.get<uint64_t>();
   }

@@ -38,7 +38,8 @@ StatusOr<nlohmann::json> ReadObject(const std::filesystem::path& path, const cha
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   auto parsed = nlohmann::json::parse(text, nullptr, false);
   if (!parsed.is_object() || !parsed.contains(key) || !parsed[key].is_object()) {
-    return InvalidArgument("{}: not a JSON object with an object \"{}\"", path.string(), key);
+    return InvalidArgument("{}: not a histogram of lengths; write it as {{\"{}\": {{\"{}\": 41}}}}",
+                           path.string(), key, std::string_view(key) == "joint" ? "17:19" : "17");
   }
   return nlohmann::json(parsed[key]);
 }
@@ -149,7 +150,10 @@ StatusOr<LengthCounts> ReadLengths(const std::filesystem::path& path, int max_le
   for (const auto& [key, count] : histogram.items()) {
     const std::optional<int> length = ParseCount(key, 1);
     if (!length || *length > kMaxLength || !count.is_number_unsigned()) {
-      return InvalidArgument("{}: '{}' is not a length with a count", path.string(), key);
+      return InvalidArgument(
+          "{}: not a histogram of lengths: '{}' is not a length with a count; write it "
+          "as {{\"histogram\": {{\"17\": 41, \"18\": 7}}}}",
+          path.string(), key);
     }
     if (max_length > 0 && *length > max_length) continue;
     if (count.get<uint64_t>() > 0) lengths[*length] += count.get<uint64_t>();

@@ -68,7 +68,8 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
     return InvalidArgument("device is set, but it is the models that it calls that are computed");
   }
   if (!config.tensor_names.empty() && (!computes || from.cells)) {
-    return InvalidArgument("tensor_names is set, but this model is not a single ONNX file");
+    return InvalidArgument(
+        "tensor_names is set, but the model has no single ONNX file whose inputs it could rename");
   }
   if (computes) CHAIRLIFT_RETURN_IF_ERROR(PlaceOn(config, model));
   if (!computes || from.cells) return model;

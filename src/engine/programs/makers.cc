@@ -109,8 +109,11 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
                            fmt::join(reasons, "; "));
   }
   if (!policy.empty() && !MayServe(policy, GraphForm::kAny) && !model.source.function) {
-    return InvalidArgument("policy '{}' cannot serve this model: {}", policy,
-                           fmt::join(reasons, "; "));
+    const std::string why = fmt::format("{}", fmt::join(reasons, "; "));
+    return InvalidArgument(
+        "policy '{}' cannot serve this model: {}; leave `policy` out, and it is chosen from the "
+        "model",
+        policy, why.empty() ? "the model is not of the kind that the policy is for" : why);
   }
   if (model.source.function) {
     return InvalidArgument("policy '{}' cannot serve a function; 'window' and 'none' can", policy);

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "base/closest.h"
 #include "base/status.h"
 #include "engine/programs/padding.h"
 #include "engine/programs/sequence_signature.h"
@@ -176,7 +177,8 @@ StatusOr<SequenceSignature> TrustedPadding(const std::string& mask, Executable& 
   const auto named = std::find_if(inputs.begin(), inputs.end(),
                                   [&](const SymbolicSpec& input) { return input.name == mask; });
   if (named == inputs.end()) {
-    return InvalidArgument("padding_mask is '{}': the model has no such input", mask);
+    return InvalidArgument("padding_mask is '{}': the model has no such input{}", mask,
+                           KnownNames(mask, NamesOf(inputs, &SymbolicSpec::name)));
   }
   if (!Varies(named->shape, 1) || named->shape.rank() != 2) {
     return InvalidArgument("padding_mask is '{}', whose shape is {}; a mask is [batch, length]",

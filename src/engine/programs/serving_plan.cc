@@ -157,8 +157,8 @@ StatusOr<ServingPlan> PlanServing(const ModelConfig& config, const BatchAxisRepo
                                 config.max_batch_size);
   } else if (alone) {
     return InvalidArgument(
-        "max_batch_size is {}, but requests of this model cannot share a batch: "
-        "{}",
+        "max_batch_size is {}, but requests of this model cannot share a batch: {}; "
+        "leave max_batch_size out, or export the model with an open batch dimension",
         config.max_batch_size, batching.why);
   }
   plan.batches = wants_batches && config.max_batch_size != 1;

@@ -44,7 +44,7 @@ StatusOr<bool> Holds(const LayoutExit& exit, const Tensor& output) {
     case DType::kBFloat16:
       return EachRowHas<BFloat16>(output, exit.at_least);
     default:
-      return Internal("a threshold for '{}', which is no float type", exit.name);
+      return Internal("a threshold for '{}', which is not a float type", exit.name);
   }
 }
 

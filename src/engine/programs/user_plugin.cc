@@ -36,7 +36,7 @@ StatusOr<const void*> FindUserSymbol(const std::filesystem::path& library, const
   if (loaded == nullptr) return InvalidArgument("it cannot be loaded: {}", LoaderError());
   const void* found = dlsym(loaded, symbol);
   if (found == nullptr) {
-    return InvalidArgument("it is no such plugin ({}): {}", macro, LoaderError());
+    return InvalidArgument("it is not a plugin of this kind ({}): {}", macro, LoaderError());
   }
   return found;
 }

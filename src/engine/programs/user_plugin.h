@@ -18,7 +18,7 @@ auto GuardUserCode(F&& call) -> decltype(call()) {
   } catch (const std::exception& error) {
     return Internal("the plugin threw an exception: {}", error.what());
   } catch (...) {
-    return Internal("the plugin threw something that is no exception");
+    return Internal("the plugin threw a value that is not a std::exception");
   }
 }
 

@@ -152,24 +152,6 @@ bool HasModel(const fs::path& version, std::string_view file) {
   return false;
 }
 
-std::string OnnxFilesIn(const fs::path& folder) {
-  constexpr size_t kMost = 5;
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".onnx") names.push_back(it->path().filename().string());
-  }
-  if (names.empty()) return "";
-  std::sort(names.begin(), names.end());
-  const bool more = names.size() > kMost;
-  if (more) names.resize(kMost);
-  return fmt::format(
-      "; {} has {}{}: serve one by its path, name it model.onnx, or say `file: {}NAME` in "
-      "model.yaml",
-      folder.string(), fmt::join(names, ", "), more ? ", …" : "",
-      folder.filename() == kOnnxFolder ? "onnx/" : "");
-}
-
 std::vector<std::string> VersionsIn(const fs::path& folder, std::string_view file) {
   std::vector<std::string> versions = VersionFolders(folder);
   std::erase_if(versions,

@@ -68,9 +68,7 @@ Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
 std::filesystem::path ModelFile(const std::filesystem::path& version, std::string_view file);
 // Whether a version's folder has `file` (kAnyOnnxFile: any), or a file that counts as it.
 bool HasModel(const std::filesystem::path& version, std::string_view file);
-// "; DIR has a.onnx, b.onnx", or empty if there are no such files; for errors.
-std::string OnnxFilesIn(const std::filesystem::path& folder);
-// The versions in a model's folder that have `file`; "9" sorts before "10".
+// The versions in a model's folder that have `file`, "9" before "10".
 std::vector<std::string> VersionsIn(const std::filesystem::path& folder, std::string_view file);
 // All folders whose name is a number.
 std::vector<std::string> VersionFolders(const std::filesystem::path& folder);

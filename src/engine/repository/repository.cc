@@ -11,6 +11,7 @@
 #include "base/out_of_memory.h"
 #include "base/status.h"
 #include "engine/programs/process/worker_script.h"
+#include "engine/repository/folder_contents.h"
 #include "engine/repository/load_model.h"
 #include "engine/repository/model_folder.h"
 #include "engine/repository/text_model.h"
@@ -78,22 +79,6 @@ void MakeSequence(const RequestRules& rules, InferRequest& request) {
   }
   request.sequence = "warm-up";
   request.sequence_start = request.sequence_end = true;
-}
-
-// "found: v1, v2", from the folders in it.
-std::string WhatIsIn(const fs::path& folder) {
-  constexpr size_t kMost = 5;
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (names.size() < kMost && it->is_directory(ignored)) {
-      names.push_back(it->path().filename().string());
-    }
-  }
-  if (error) return error.message();
-  std::sort(names.begin(), names.end());
-  return names.empty() ? "it has no folders" : fmt::format("found: {}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -271,15 +256,14 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
   Status loaded = CatchOutOfMemory(load);
   // Freed outside the lock.
   const auto replaced = RemoveTexts(name, loaded.ok() ? served : "");
-  // The purpose of each kind, and what is missing if another one is served.
   struct Kind {
     std::string name;
-    const char *gives, *lacks;
+    const char* gives;
   };
-  const Kind kinds[] = {{EmbedName(name), "vectors of texts", "vectors"},
-                        {RerankName(name), "scores of pairs of texts", "scores of pairs"},
-                        {PredictName(name), "classes of texts", "classes"},
-                        {CompleteName(name), "what follows a text", "texts"}};
+  const Kind kinds[] = {{EmbedName(name), "embeddings"},
+                        {RerankName(name), "scores of pairs"},
+                        {PredictName(name), "classes of text"},
+                        {CompleteName(name), "generated text"}};
   const auto kind = std::find_if(std::begin(kinds), std::end(kinds),
                                  [&](const Kind& one) { return one.name == served; });
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -287,7 +271,7 @@ Status Repository::LoadTextsLocked(const std::string& name, const ModelSource& s
     if (!loaded.ok()) {
       unusable_[own.name] = Message(loaded);
     } else if (own.name != served) {
-      unusable_[own.name] = fmt::format("it gives {}, and no {}", kind->gives, own.lacks);
+      unusable_[own.name] = fmt::format("it gives {}, not {}", kind->gives, own.gives);
     }
   }
   return loaded;
@@ -352,7 +336,7 @@ StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
   }
   std::sort(names.begin(), names.end());
   return NotFound("no model '{}' in the model repository {}{}", name, folders[0].string(),
-                  DidYouMean(name, names));
+                  KnownNames(name, names));
 }
 
 StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& folder,
@@ -364,17 +348,18 @@ StatusOr<std::vector<std::string>> Repository::ChooseVersions(const fs::path& fo
   for (const std::string& version : VersionFolders(folder)) {
     const std::string_view backend = OtherBackend(folder / version);
     if (backend.empty()) continue;
-    return Unimplemented("{} is a model of {}; only ONNX models are served",
-                         (folder / version).string(), backend);
+    return Unimplemented(
+        "{} is a model of {}; only ONNX models are served: export it (docs/reference/exporters.md)",
+        (folder / version).string(), backend);
   }
   if (VersionFolders(folder).empty()) {
-    return NotFound("it has no version folder; versions are numbers, as {} ({}){}",
-                    (folder.filename() / "1" / config.file).string(), WhatIsIn(folder),
-                    OnnxFilesIn(folder / kOnnxFolder));
+    return NotFound("it has no version folder; versions are numbers, as {}{}",
+                    (folder.filename() / kOnlyVersion / config.file).string(),
+                    WhatFolderHas(folder));
   }
   const fs::path latest = folder / VersionFolders(folder).back();
-  return NotFound("it has no version: {} has no <number>/{}{}{}", folder.string(), config.file,
-                  config.file == kModelFile ? kOrEncoderDecoder : "", OnnxFilesIn(latest));
+  return NotFound("it has no version: {} has no {}{}{}", latest.string(), config.file,
+                  config.file == kModelFile ? kOrEncoderDecoder : "", WhatFolderHas(latest));
 }
 
 StatusOr<std::vector<InferRequest>> Repository::LoadFromFolders(const std::string& name,
@@ -511,7 +496,8 @@ StatusOr<std::shared_ptr<Model>> Repository::Find(const std::string& name,
       const bool loaded = std::any_of(versions.begin(), versions.end(), [](const auto& version) {
         return version.second.model != nullptr;
       });
-      if (loaded && names.size() < kMaxCompared) names.push_back(other);
+      const bool part = other.find('/') != std::string::npos;  // of a text model
+      if (loaded && !part && names.size() < kMaxCompared) names.push_back(other);
     }
     if (const auto why = unusable_.find(name); why != unusable_.end()) {
       return NotFound("no model '{}' is loaded: {}", name, why->second);
@@ -524,7 +510,11 @@ StatusOr<std::shared_ptr<Model>> Repository::Find(const std::string& name,
   const Versions& versions = found->second;
   if (!version.empty()) {
     const auto entry = versions.find(version);
-    if (entry == versions.end()) return NotFound("model '{}' has no version '{}'", name, version);
+    if (entry == versions.end()) {
+      std::vector<std::string> known;
+      for (const auto& [number, unused] : versions) known.push_back(number);
+      return NotFound("model '{}' has no version '{}'{}", name, version, KnownNames("", known));
+    }
     if (entry->second.model != nullptr) return entry->second.model;
     const std::string& reason = entry->second.reason;
     return Unavailable("version {} of model '{}' is not ready: {}", version, name,

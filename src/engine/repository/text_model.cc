@@ -229,7 +229,8 @@ Status ReadPrompts(const fs::path& folder, SentenceFiles& files) {
     }
     if (IsUnset(value)) continue;
     if (key == "prompts") {
-      if (!value.is_object()) return RefuseField(file, key, "is not an object of texts by names");
+      if (!value.is_object())
+        return RefuseField(file, key, "is not an object of names and strings");
       for (const auto& [name, prompt] : value.items()) {
         if (!prompt.is_string()) return RefuseField(file, key, "has something that is not a text");
         if (prompt.get_ref<const std::string&>().size() > kMaxPromptBytes) {

@@ -226,7 +226,7 @@ Status RequestRules::Prepare(InferRequest& request) const {
 StatusOr<Tensor> LargestClasses(const Tensor& scores, int count, bool rows,
                                 const std::vector<std::string>& labels) {
   if (scores.dtype() == DType::kBytes) {
-    return InvalidArgument("texts have no largest; ask for the output itself");
+    return InvalidArgument("BYTES has no largest values to classify; ask for the output itself");
   }
   const Shape& shape = scores.shape();
   rows = rows && shape.rank() > 0;

@@ -39,8 +39,11 @@ using Bindings = absl::InlinedVector<Binding, 8>;  // models have one to four sy
 Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, Bindings& symbols) {
   const SymbolicSpec& spec = signature.inputs[index];
   if (tensor.dtype() != spec.dtype) {
-    return InvalidArgument("input '{}' has element type {}; the model takes {}: convert it first",
-                           spec.name, DatatypeName(tensor.dtype()), DatatypeName(spec.dtype));
+    const bool numbers = tensor.dtype() != DType::kBytes && spec.dtype != DType::kBytes;
+    return InvalidArgument(
+        "input '{}' has element type {}; the model takes {}: convert it first{}", spec.name,
+        DatatypeName(tensor.dtype()), DatatypeName(spec.dtype),
+        numbers ? fmt::format(", in NumPy with array.astype('{}')", DTypeName(spec.dtype)) : "");
   }
   if (!spec.shape.has_rank()) return absl::OkStatus();
   const Shape& shape = tensor.shape();

@@ -38,7 +38,7 @@ StatusOr<Axes> ReadAxes(const Attributes& attributes, std::string_view name) {
     axes[i] = static_cast<int>(given[i]);
   }
   if (given.size() != 4 || !std::all_of(seen.begin(), seen.end(), [](bool s) { return s; })) {
-    return InvalidArgument("attribute {} is no permutation of 0 to 3", name);
+    return InvalidArgument("attribute {} is not a permutation of 0 to 3", name);
   }
   return axes;
 }

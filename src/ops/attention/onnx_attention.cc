@@ -44,7 +44,7 @@ Status CheckAttributes(const InferContext& context) {
   if (mode < 0 || mode > 3) return InvalidArgument("qk_matmul_output_mode is {}", mode);
   const int64_t precision = attributes.Int("softmax_precision", 1);
   if (precision != 1 && precision != 10 && precision != 11 && precision != 16) {
-    return InvalidArgument("softmax_precision {} is no type of floats", precision);
+    return InvalidArgument("softmax_precision {} is not a floating-point type", precision);
   }
   if (context.has_input(4) != context.has_input(5)) {
     return InvalidArgument("past_key and past_value are needed both, or neither");

@@ -168,7 +168,7 @@ StatusOr<std::shared_ptr<const CublasProduct::Plan>> CublasProduct::MakePlan(
     plan->empty = true;
     const bool dense = p.batches <= 1 || p.c_batch_stride == p.m * p.c_row_stride;
     if (p.k == 0 && (p.has_bias || p.beta != 0 || !dense)) {
-      return Unimplemented("a sum of nothing with a bias is no matrix product");
+      return Unimplemented("a sum of nothing with a bias is not a matrix product");
     }
     return std::shared_ptr<const Plan>(std::move(plan));
   }

@@ -153,7 +153,7 @@ class DeviceProduct {
       product.transpose_a = true;
       product.a_row_stride = p_.a_k_stride;
     } else {
-      return Unimplemented("A is no matrix of dense rows or columns");
+      return Unimplemented("A is not a matrix of dense rows or columns");
     }
     if (p_.b_n_stride == 1 && p_.b_k_stride >= p_.n) {
       product.b_row_stride = p_.b_k_stride;
@@ -161,7 +161,7 @@ class DeviceProduct {
       product.transpose_b = true;
       product.b_row_stride = p_.b_n_stride;
     } else {
-      return Unimplemented("B is no matrix of dense rows or columns");
+      return Unimplemented("B is not a matrix of dense rows or columns");
     }
     product.c_row_stride = p_.n;
     product.a_batch_stride = runs_.a_stride;

@@ -78,7 +78,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileArgReduce(const CompileContext& context
 StatusOr<std::unique_ptr<Kernel>> CompileCumSum(const CompileContext& context) {
   const Shape& in = context.inputs[0].shape;
   const Tensor* const given = context.constant(1);
-  if (given == nullptr || given->size() != 1) return Unimplemented("an axis that is no constant");
+  if (given == nullptr || given->size() != 1) return Unimplemented("an axis that is not constant");
   const int64_t value =
       given->dtype() == DType::kInt32 ? given->data<int32_t>()[0] : given->data<int64_t>()[0];
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, NormalizeAxis(value, in.rank()));

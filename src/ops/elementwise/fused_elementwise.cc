@@ -363,8 +363,9 @@ StatusOr<FusedProgram> FusedProgram::Load(const Attributes& attributes, int num_
   if (num_inputs > kMaxInputs || names.empty() || names.size() > kMaxSteps ||
       operands.size() != FusedStep::kMaxOperands * names.size() ||
       parameters.size() != 2 * names.size()) {
-    return InvalidArgument("{} inputs, {} operators, {} operands and {} parameters are no program",
-                           num_inputs, names.size(), operands.size(), parameters.size());
+    return InvalidArgument(
+        "{} inputs, {} operators, {} operands and {} parameters are not a program", num_inputs,
+        names.size(), operands.size(), parameters.size());
   }
   FusedProgram program;
   for (size_t s = 0; s < names.size(); ++s) {

@@ -38,7 +38,7 @@ StatusOr<std::array<int, 4>> SourceAxes(const Attributes& attributes, const char
     seen[static_cast<size_t>(given[i])] = true;
   }
   if (given.size() != 4 || std::find(seen.begin(), seen.end(), false) != seen.end()) {
-    return InvalidArgument("attribute {} is no permutation of 0 to 3", name);
+    return InvalidArgument("attribute {} is not a permutation of 0 to 3", name);
   }
   return axes;
 }

@@ -129,7 +129,7 @@ StatusOr<std::string> LstmGatesOrder(const Attributes& attributes) {
   const std::string order = attributes.String("order", "ifgo");
   std::string sorted = order;
   std::sort(sorted.begin(), sorted.end());
-  if (sorted != "fgio") return InvalidArgument("order '{}' is no permutation of 'ifgo'", order);
+  if (sorted != "fgio") return InvalidArgument("order '{}' is not a permutation of 'ifgo'", order);
   return order;
 }
 

@@ -347,7 +347,7 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
   if (given[kAnswers]) {
     const int64_t answers = validated.inputs[kAnswers].data<int32_t>()[0];
     if (answers < 1 || answers > kMostAnswers) {
-      return InvalidArgument("n is {}; it must be from 1 to {}", answers, kMostAnswers);
+      return InvalidArgument("\"n\" is {}; it must be from 1 to {}", answers, kMostAnswers);
     }
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckPrompts(validated));
@@ -513,7 +513,9 @@ void CompletingProgram::Run(TaskRun& run, TaskDone done) {
 StatusOr<std::unique_ptr<Program>> MakeCompleting(LoadingModel& model, std::string& /*refused*/) {
   CompletionConfig config = *model.source.completion;
   if (model.load.calls == nullptr) {
-    return InvalidArgument("texts are made by models of an engine, and there is none");
+    return InvalidArgument(
+        "generating text needs an engine with the tokenizer's models, and this model has no "
+        "engine");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const CompletionModels models, FindModels(config, *model.load.calls));
   CHAIRLIFT_ASSIGN_OR_RETURN(Signature signature,

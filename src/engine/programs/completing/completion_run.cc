@@ -321,7 +321,7 @@ CompletionRun::Call CompletionRun::ReadPrompt(size_t index) {
 Status CompletionRun::TakePromptText(size_t index, const InferResponse& response) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const read,
                              FindOutput(response.outputs, "text", DType::kBytes));
-  if (read->size() != 1) return Internal("it gave {} texts", read->size());
+  if (read->size() != 1) return Internal("it gave {} strings", read->size());
   std::string text(TextsOf(*read)[0]);
   std::vector<TextToken> tokens;
   if (request_.logprobs) {
@@ -453,7 +453,7 @@ Status CompletionRun::TakeAnswer(size_t index, StatusOr<InferResponse> response)
   CHAIRLIFT_RETURN_IF_ERROR(response.status());
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const ids,
                              FindOutput(response->outputs, "output_ids", DType::kInt64));
-  if (ids->shape().rank() != 2) return Internal("its 'output_ids' are no rows");
+  if (ids->shape().rank() != 2) return Internal("its 'output_ids' are not a matrix");
   if (request_.beams) {  // there may be fewer
     const auto given = static_cast<size_t>(std::min(ids->shape()[0], request_.answers));
     answers_.resize(given, Answer(request_.stops));
@@ -519,7 +519,7 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
     own.reading = false;
     CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const text,
                                FindOutput(response->outputs, "text", DType::kBytes));
-    if (text->size() != 1) return Internal("it gave {} texts", text->size());
+    if (text->size() != 1) return Internal("it gave {} strings", text->size());
     std::string piece(TextsOf(*text)[0]);
     const size_t added = end - own.read;
     if (run.request_.logprobs) {

@@ -118,9 +118,9 @@ Status CheckEmbedding(const EmbeddingConfig& config, const Signature& wired) {
   const int rank = config.pooling.empty() ? 2 : 3;
   const bool floats = from->dtype == DType::kFloat || from->dtype == DType::kFloat16;
   if (floats && from->shape.has_rank() && from->shape.rank() == rank) return absl::OkStatus();
-  return InvalidArgument(
-      "output '{}' is {} {}, and vectors of texts are made from FP32 [batch, {}size]", config.from,
-      DatatypeName(from->dtype), from->shape.ToString(), rank == 3 ? "tokens, " : "");
+  return InvalidArgument("output '{}' is {} {}, but embeddings are made from FP32 [batch, {}size]",
+                         config.from, DatatypeName(from->dtype), from->shape.ToString(),
+                         rank == 3 ? "tokens, " : "");
 }
 
 Signature ShownSignature(const PipelineConfig& config, const Signature& wired) {

@@ -71,13 +71,13 @@ class TokenVectorsOfRows {
     if (static_cast<size_t>(bytes_) > limits.own / 2) {
       return absl::OutOfRangeError(
           fmt::format("the vectors of its tokens need more than the {:.2f} MiB that they may have "
-                      "(half of a task's share of --memory-budget); send fewer texts",
+                      "(half of a task's share of --memory-budget); send fewer inputs",
                       static_cast<double>(limits.own / 2) / kMiB));
     }
     if (limits.all != nullptr && limits.all->Take(bytes) != nullptr) {
       return ResourceExhausted(
           "answers that are computed in parts have {:.2f} of {:.2f} MiB (--memory-budget): try "
-          "again later, or send fewer texts",
+          "again later, or send fewer inputs",
           static_cast<double>(limits.all->held()) / kMiB,
           static_cast<double>(limits.all->limit()) / kMiB);
     }
@@ -538,7 +538,8 @@ class PipelineProgram final : public Program {
 StatusOr<std::unique_ptr<Program>> MakePipeline(LoadingModel& model, std::string& /*refused*/) {
   const PipelineConfig& config = *model.source.pipeline;
   if (model.load.calls == nullptr) {
-    return InvalidArgument("a pipeline's steps are models of an engine, and there is none");
+    return InvalidArgument(
+        "a pipeline needs an engine that has the models of its steps, and this one has no engine");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<CalledModel> models,
                              FindSteps(config, *model.load.calls));

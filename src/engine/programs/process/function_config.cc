@@ -100,7 +100,8 @@ StatusOr<std::optional<FunctionConfig>> ReadFunctionConfig(const YamlValue& sett
   if (!settings.Has(kPython)) {
     for (const std::string& name : FunctionSettingNames()) {
       if (settings.Has(name)) {
-        return InvalidArgument("{} is for functions; `python: my.py:predict` names one", name);
+        return InvalidArgument(
+            "setting '{}' applies only to Python models; `python: my.py:predict` makes one", name);
       }
     }
     return std::nullopt;

@@ -230,12 +230,12 @@ Status CheckStages(const FunctionStages& stages) {
         if (!stage->streams && (!stage->own_offsets[k] || stage->outputs[k].dtype == DType::kBytes))
           continue;
         return InvalidArgument(
-            "separate_hooks is for functions of equal rows or texts; '{}' is a Ragged, or yielded",
+            "separate_hooks needs rows of equal shape, or text; '{}' is a Ragged, or yielded",
             stage->outputs[k].name);
       }
       if (std::count(stage->ragged_inputs.begin(), stage->ragged_inputs.end(), true) > 0) {
         return InvalidArgument(
-            "separate_hooks is for functions of equal rows or texts; it takes a Ragged");
+            "separate_hooks needs rows of equal shape, or text; it takes a Ragged");
       }
     }
     if (before.outputs.size() != next.inputs.size()) {
@@ -306,7 +306,8 @@ StatusOr<std::unique_ptr<Program>> MakeProcess(LoadingModel& model, std::string&
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ServingPlan plan, PlanServing(model.config, rows, processes * function.batches_in_flight));
   if (!function.calls.empty() && model.load.calls == nullptr) {
-    return InvalidArgument("it calls models of an engine, and there is none");
+    return InvalidArgument(
+        "the function calls other models, which needs an engine, and this model has no engine");
   }
   model.load.Report("loading the function");
   CHAIRLIFT_ASSIGN_OR_RETURN(FunctionStages stages, StartStages(model));

@@ -132,7 +132,7 @@ Status WorkerProtocol::Check(const WorkerMessage& message) const {
     }
     if (any(said->ragged_outputs) && !any(said->ragged_inputs)) {
       return InvalidArgument(
-          "a ragged output has the lengths of a ragged input, and there is none");
+          "a ragged output takes its lengths from a ragged input, but no input is ragged");
     }
     return absl::OkStatus();
   }

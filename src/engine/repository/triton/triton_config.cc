@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <regex>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/closest.h"
 #include "base/renamed.h"
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -31,13 +35,36 @@ constexpr int kMaxNesting = 32;
 constexpr int kMaxWarmUpCount = 1000;
 constexpr int64_t kResponseCacheBytes = int64_t{64} << 20;  // if the file only enables it
 
-// The parser's first error.
+// The parser's messages, with what would work.
+std::string Reworded(const std::string& message) {
+  std::smatch part;
+  if (std::regex_match(message, part,
+                       std::regex("Message type \"([\\w.]+)\" has no field named \"(.*)\"\\."))) {
+    const auto* const pool = google::protobuf::DescriptorPool::generated_pool();
+    const google::protobuf::Descriptor* const type = pool->FindMessageTypeByName(part.str(1));
+    std::vector<std::string> names;
+    for (int i = 0; type != nullptr && i < type->field_count(); ++i) {
+      names.push_back(type->field(i)->name());
+    }
+    return fmt::format("there is no field '{}'{}", part.str(2), KnownNames(part.str(2), names));
+  }
+  if (std::regex_match(message, part,
+                       std::regex("Unknown enumeration value of \"(.*)\" for field \"(.*)\"\\."))) {
+    const bool is_type = part.str(2) == "data_type";
+    return fmt::format("'{}' is not a value of '{}'{}", part.str(1), part.str(2),
+                       is_type ? "; write types as TYPE_FP32, TYPE_INT64 or TYPE_STRING" : "");
+  }
+  return message +
+         "; write protobuf's text format, as max_batch_size: 8 or input [{ name: \"x\" }]";
+}
+
+// What the parser says first.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (!error_.ok()) return;
-    error_ = InvalidArgument("line {}, column {}: {}", line + 1, column + 1, message);
+    error_ = InvalidArgument("line {}, column {}: {}", line + 1, column + 1, Reworded(message));
   }
   const Status& error() const { return error_; }
 

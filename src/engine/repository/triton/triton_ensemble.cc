@@ -58,7 +58,8 @@ class StepOrder {
     const auto giver = givers_.find(name);
     if (giver == givers_.end()) {
       return InvalidArgument(
-          "ensemble_scheduling: tensor '{}' is given by no step, and is no input of the ensemble",
+          "ensemble_scheduling: tensor '{}' is neither an output of a step nor an input of the "
+          "ensemble",
           name);
     }
     State& state = states_[giver->second];

@@ -159,7 +159,7 @@ TEST_F(PluginTest, LibrariesThatAreNoPluginsAreRefused) {
   EXPECT_THAT(Refusal(Yaml("text.so")), AllOf(HasSubstr("text.so"), HasSubstr("cannot be loaded")));
   fs::copy_file(CHAIRLIFT_NO_PLUGIN, folder_ / "m/none.so");
   EXPECT_THAT(Refusal(Yaml("none.so")),
-              HasSubstr("it is no such plugin (CHAIRLIFT_UNFOLD_PLUGIN)"));
+              HasSubstr("it is not a plugin of this kind (CHAIRLIFT_UNFOLD_PLUGIN)"));
   fs::copy_file(CHAIRLIFT_OTHER_PLUGIN, folder_ / "m/other.so");
   EXPECT_THAT(
       Refusal(Yaml("other.so")),

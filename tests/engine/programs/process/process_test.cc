@@ -223,7 +223,7 @@ TEST_F(ProcessTest, HooksApartMustBeOfTheClass) {
                              "  def predict(self, x): yield x\n"
                              "  def postprocess(self, item): return item\n",
                              "separate_hooks: [postprocess]\n")),
-              HasSubstr("separate_hooks is for functions of equal rows"));
+              HasSubstr("separate_hooks needs rows of equal shape"));
 }
 
 // Each answer is that of its request alone, whichever requests are batched with it; batches have at
