@@ -5,6 +5,8 @@
     y = model(x=array)
 """
 
+from typing import Any as _Any
+
 from ._core import version as __version__
 from ._cells import cell, load_cells
 from ._errors import (Cancelled, DeadlineExceeded, Error, Internal, InvalidArgument, NotFound, OutOfRange,
@@ -21,3 +23,15 @@ __all__ = [
     "Unavailable", "Unimplemented", "cell", "from_torch", "infer", "inspect", "load", "load_cells", "load_repository",
     "serve",
 ]
+
+# What people look for who know other libraries.
+_ELSEWHERE = {"InferenceSession": "chairlift.load(\"model.onnx\") loads a model", "Session": "chairlift.load(\"model.onnx\") loads a model",
+              "run": "chairlift.load(\"model.onnx\")(x=array) runs a model", "Client": "`chairlift.Server` is a server; any HTTP client asks it"}
+
+
+def __getattr__(name: str) -> _Any:
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, 1)
+    hint = _ELSEWHERE.get(name) or (f"did you mean '{near[0]}'?" if near else "")
+    raise AttributeError(f"chairlift has no '{name}'" + (f"; {hint}" if hint else ""), name=name)

@@ -71,8 +71,8 @@ class Template:
         if isinstance(source, dict):
             source = source.get("default")
         if not isinstance(source, str):
-            self.why = (f"the model takes no chats: there is no {TEMPLATE_FILE} beside its tokenizer.json, and no "
-                        f"\"chat_template\" in a {CONFIG_FILE}. /v1/completions continues texts")
+            self.why = (f"the model has no chat template: there is no {TEMPLATE_FILE} beside its tokenizer.json, and no "
+                        f"\"chat_template\" in {CONFIG_FILE}; add one, or send a prompt to /v1/completions")
             return
         self.developers = "developer" in source
         if len(source) > MAX_TEMPLATE_BYTES:
@@ -281,7 +281,7 @@ def text_of(i, content):
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise InvalidArgument(f"the \"content\" of message {i} must be a text, or a list of parts that are texts")
+        raise InvalidArgument(f"the \"content\" of message {i} must be a string, or a list of text parts")
     texts = []
     for part in content:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):

@@ -25,7 +25,7 @@ try:
     import _tokenizer_files
 except ImportError as error:
     import sys
-    raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
+    raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which text inputs need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
 INCOMPLETE = "\ufffd"  # what bytes of an incomplete character become

@@ -146,6 +146,15 @@ class Engine:
         self.close()
 
 
+# What people call who know other libraries.
+_OTHER_METHODS = {
+    "run": "call the model itself, as model(x=array)", "predict": "call the model itself, as model(x=array)",
+    "forward": "call the model itself, as model(x=array)", "encode": "embed() makes vectors of text",
+    "generate": "complete() continues text; model(input_ids=…) continues tokens", "chat": "complete() continues text",
+    "get_inputs": "`inputs` lists them", "get_outputs": "`outputs` lists them",
+    "async_call": "`await model.infer(x=array)`", "ainfer": "`await model.infer(x=array)`"}
+
+
 class Model:
     """A loaded model. Call it with an array for each input, by name or in the order of `inputs`:
 
@@ -220,6 +229,10 @@ class Model:
         waiting, running: requests at this moment.
         """
         return self._core.stats()
+
+    def __getattr__(self, name: str) -> Any:
+        hint = _OTHER_METHODS.get(name)
+        raise AttributeError(f"a Model has no '{name}'" + (f"; {hint}" if hint else ""), name=name, obj=self)
 
     def _inputs(self, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
         if not args:

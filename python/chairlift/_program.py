@@ -104,16 +104,18 @@ class Server:
                                              pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                                              start_new_session=True)
         try:
-            addresses = ours.recv(4096).decode().split()
+            told = ours.recv(4096).decode(errors="replace")
         except BaseException:
             self._process.kill()
             self._process.wait()
             ours.close()
             raise
+        addresses = [] if told.startswith("error ") else told.split()
         if not addresses:
             ours.close()
             code = self._process.wait()
-            raise _error(code, f"the server did not start (status {code}); what it printed says why")
+            why = told.removeprefix("error ").strip() or "what it printed says why"
+            raise _error(code, f"the server did not start (status {code}): {why}")
         self.url = f"http://{addresses[0]}"
         """The server's address, such as "http://127.0.0.1:8000"."""
         self.metrics_url = f"http://{addresses[1]}/metrics" if len(addresses) > 1 else None

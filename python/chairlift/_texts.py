@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,15 +61,14 @@ class Texts:
 
     def _loaded(self, call: str) -> _core.Model:
         """Returns the pipeline for `call`, the name of a method of Model. Raises InvalidArgument if it has another."""
-        gives = {"embed": "vectors of texts", "rerank": "scores of pairs of texts", "complete": "what follows a text"}
-        lacks = {"embed": "vectors", "rerank": "scores of pairs", "complete": "texts"}
+        gives = {"embed": "embeddings", "rerank": "scores of pairs", "complete": "generated text"}
         with self._lock:
             if self._pipeline is None:
                 self._pipeline = self._model.texts()
                 inputs = [spec[0] for spec in self._pipeline.inputs]
                 self._call = "complete" if "text_input" in inputs else "rerank" if "pair" in inputs else "embed"
         if call != self._call:
-            raise InvalidArgument(f"model '{self._model.name}' gives {gives[self._call]}, and no {lacks[call]}: "
+            raise InvalidArgument(f"model '{self._model.name}' gives {gives[self._call]}, not {gives[call]}: "
                                   f"call {self._call}()")
         return self._pipeline
 
@@ -138,7 +137,7 @@ def _completed(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Returns the inputs of the pipeline <name>/complete for one prompt."""
     for name in NOT_PARAMETERS:
         if name in parameters:
-            raise InvalidArgument(f"{name} is not a parameter; docs/guides/language-models.md lists them")
+            raise InvalidArgument(f"there is no parameter '{name}'; docs/guides/language-models.md and docs/guides/embeddings.md list them")
     inputs = {name: value for name, value in parameters.items() if value is not None}
     if isinstance(inputs.get("stop"), str):
         inputs["stop"] = [inputs["stop"]]
@@ -166,8 +165,8 @@ def _tokens(arrays: dict[str, np.ndarray], row: int) -> list[Token]:
 
 
 def _checked(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, (str, bytes)):
-        raise InvalidArgument(f"texts is {texts!r:.80}; it must be a list of texts")
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InvalidArgument(f"texts is {texts!r:.80}; it must be a list of str")
     given = list(texts)
     for i, text in enumerate(given):
         if not isinstance(text, str):

@@ -29,7 +29,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute 
 try:
     import _tokenizer_files
 except ImportError as error:
-    raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which texts need: `pip install tokenizers` "
+    raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which text inputs need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
 TEXT, IDS, MESSAGES = 0, 1, 2

@@ -78,7 +78,7 @@ def packed_texts(name, texts):
     encoded = []
     for text in texts.ravel().tolist():
         if not isinstance(text, (str, bytes)):
-            raise TypeError(f"input '{name}' has a {type(text).__name__} among its texts; they are str or bytes")
+            raise TypeError(f"input '{name}' has a {type(text).__name__} among its items; text must be str or bytes")
         encoded.append(text.encode("utf-8", "replace") if isinstance(text, str) else text)
     ends = numpy.cumsum([0] + [len(text) for text in encoded], dtype=numpy.int64)
     return numpy.frombuffer(ends.tobytes() + b"".join(encoded), numpy.uint8)
@@ -230,7 +230,7 @@ class Connection:
             arrays[name] = array = numpy.ascontiguousarray(value)
             heads[name] = array.dtype.name, array.shape
             if array.dtype.name not in CODES:
-                raise TypeError(f"input '{name}' of model '{model}' is of type {array.dtype}, which is not served")
+                raise TypeError(f"input '{name}' of model '{model}' is of type {array.dtype}, which is not supported")
         size = sum((value.nbytes + ALIGN - 1) // ALIGN * ALIGN for value in arrays.values())
         memory = self.slots[slot]
         if self.call_end + size > len(memory[1]):

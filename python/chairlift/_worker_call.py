@@ -35,7 +35,7 @@ SERVED = {"float32", "float64", "float16", "int8", "int16", "int32", "int64", "u
 def served(dtype, what):
     name = np.dtype(dtype).name
     if name not in SERVED:
-        raise TypeError(f"{what} is of type {name}, which is not served; these are: {', '.join(sorted(SERVED))}")
+        raise TypeError(f"{what} is of type {name}, which is not supported; these are: {', '.join(sorted(SERVED))}")
     return name
 
 
@@ -285,7 +285,7 @@ class Function:
             raise TypeError(f"'{self.name}' takes '{named[0]}' by name only, and inputs are given by their places: give it a "
                             "default, or put it before the *")
         if not parameters:
-            raise TypeError(f"'{self.name}' takes no argument that has no default: there is nothing to give it")
+            raise TypeError(f"'{self.name}' takes no required argument: give it one, for the rows of a batch")
         of = of_item_annotation if items else of_annotation
         self.values = [of(parameter.name, parameter.annotation) for parameter in parameters]
         self.by_name = self.values[0] is None
@@ -477,13 +477,13 @@ class Function:
 
     def give_texts(self, texts, name, rows):
         if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
-            raise TypeError(f"'{self.name}' returned '{name}' as {type(texts).__name__}; it must be a list of texts")
+            raise TypeError(f"'{self.name}' returned '{name}' as {type(texts).__name__}; it must be a list of str")
         if len(texts) != rows:
             raise ValueError(self.wrong_rows(name, (len(texts),), rows))
         encoded = []
         for text in texts:
             if not isinstance(text, (str, bytes)):
-                raise TypeError(f"'{self.name}' returned a {type(text).__name__} in '{name}'; it must be a list of texts")
+                raise TypeError(f"'{self.name}' returned a {type(text).__name__} in '{name}'; it must be a list of str")
             encoded.append(text.encode("utf-8", "replace") if isinstance(text, str) else text)
         ends = np.cumsum([0] + [len(text) for text in encoded], dtype=np.int64)
         return np.frombuffer(b"".join(encoded), np.uint8), ends

@@ -154,8 +154,7 @@ bool Overlap(const Tensor& a, const Tensor& b) {
 Tensor TextsFrom(const std::string& name, nb::handle value) {
   std::vector<std::string> texts;
   if (IsText(value) || PySequence_Check(value.ptr()) == 0) {
-    Check(
-        InvalidArgument("input '{}' takes texts: a list of str or bytes, one for each row", name));
+    Check(InvalidArgument("input '{}' takes text: a list of str or bytes, one for each row", name));
   }
   for (const nb::handle element : nb::iter(value)) {
     const char* data = nullptr;
@@ -167,7 +166,7 @@ Tensor TextsFrom(const std::string& name, nb::handle value) {
       data = PyBytes_AS_STRING(element.ptr());
       size = PyBytes_GET_SIZE(element.ptr());
     } else {
-      Check(InvalidArgument("input '{}' has a {} among its texts; they are str or bytes", name,
+      Check(InvalidArgument("input '{}' has a {} among its items; text must be str or bytes", name,
                             Py_TYPE(element.ptr())->tp_name));
     }
     texts.emplace_back(data, static_cast<size_t>(size));

@@ -263,15 +263,14 @@ std::shared_ptr<LoadedModel> LoadedModel::Texts() {
   const std::shared_ptr<Engine> engine = engine_->Get();
   if (file_.empty()) {
     Check(InvalidArgument(
-        "model '{}' takes no texts: those of a model.onnx with a tokenizer.json beside it do",
-        name_));
+        "model '{}' takes no text: only a model.onnx with a tokenizer.json beside it does", name_));
   }
   const Status loaded = engine_->LoadTexts(name_, file_);
   RaiseInterrupt();
   if (absl::IsNotFound(loaded)) {
-    Check(InvalidArgument("model '{}' takes no texts: {}", name_, Message(loaded)));
+    Check(InvalidArgument("model '{}' takes no text: {}", name_, Message(loaded)));
   }
-  Check(Annotate(loaded, fmt::format("model '{}' takes no texts", name_)));
+  Check(Annotate(loaded, fmt::format("model '{}' takes no text", name_)));
   for (const std::string& own : {RerankName(name_), CompleteName(name_)}) {
     if (!engine->Metadata(own).ok()) continue;
     // Not make_shared(): the constructor is private.

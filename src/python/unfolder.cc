@@ -164,7 +164,7 @@ class PythonUnfolder final : public Unfolder {
       if (generator == nullptr) throw nb::python_error();
       generator_ = generator;
       if (PyIter_Check(generator) == 0) {
-        Check(InvalidArgument("the unfold function is no generator: it must yield its cells"));
+        Check(InvalidArgument("the unfold function is not a generator: it must yield its cells"));
       }
       Advance(nb::none(), graph);
     });

@@ -67,7 +67,7 @@ def test_what_is_wrong_is_named(models):
             call("ab", warmth=1).result()
     with pytest.raises(chairlift.InvalidArgument, match="leave n out"):
         gpt2.stream_text("ab", n=2)
-    with pytest.raises(chairlift.InvalidArgument, match="gives what follows a text, and no vectors: call complete"):
+    with pytest.raises(chairlift.InvalidArgument, match="gives generated text, not embeddings: call complete"):
         gpt2.embed("ab")
     with pytest.raises(chairlift.InvalidArgument, match="text 1 is 7; it must be a str"):
         gpt2.complete(["a", 7])

@@ -211,7 +211,7 @@ def test_several_classes_may_hold(texts):
 def test_what_cannot_be_classified_is_named(texts):
     for inputs in ([], 7, [7], ["a", "b", "c"], [["a", "b", "c"]], [[]], [["a"], "b"]):
         assert '"inputs"' in texts.server.refusal("/predict", {"model": "mood", "inputs": inputs})
-    assert "there are several: mood, topics" in texts.server.refusal("/predict", {"inputs": "a"})
+    assert "name one of: mood, topics" in texts.server.refusal("/predict", {"inputs": "a"})
     assert "\"id2label\"" in texts.server.refusal("/predict", {"model": "torn", "inputs": "a"})
     assert "no classes" in texts.server.refusal("/predict", {"model": "mean", "inputs": "a"})
     assert '"raw_scores": true' in texts.server.refusal(
@@ -238,7 +238,7 @@ def test_texts_are_tokenized_and_token_ids_decoded(texts):
                             ("/decode", {"ids": [[1] * 30000] * 2}, "a request may have 163840"),
                             ("/tokenize", {"inputs": "a", "special": True}, "no field 'special'")):
         assert why in texts.server.refusal(path, {"model": "mean", **body})
-    assert "is missing, and there are several" in texts.server.refusal("/tokenize", {"inputs": "a"})
+    assert "is missing; name one of" in texts.server.refusal("/tokenize", {"inputs": "a"})
 
 
 def test_the_root_does_what_the_model_does(texts, only):

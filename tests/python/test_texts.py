@@ -172,9 +172,9 @@ def test_what_cannot_be_known_is_refused_by_name(server):
     status, error = server.ask("/v1/embeddings", {"model": "unknown", "input": "a"})
     assert status == 400 and "there is no 1_Pooling/config.json" in error["error"]["message"]
     status, error = server.ask("/v1/embeddings", {"model": "scores", "input": "a"})
-    assert status == 400 and "no vectors" in error["error"]["message"]
+    assert status == 400 and "not embeddings" in error["error"]["message"]
     status, error = server.ask("/embed", {"inputs": "a"})
-    assert status == 422 and "there are several: cls, half, mean" in error["error"]
+    assert status == 422 and "name one of: cls, half, mean" in error["error"]
     status, error = server.ask("/v1/embeddings", {"model": "mean", "input": "a", "dimensions": 33})
     assert status == 400 and "dimensions" in error["error"]["message"]
 
@@ -254,7 +254,7 @@ def test_scores_in_process(models):
         best = model.rerank(query, TEXTS)[0]
         assert best.score == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=2e-5)
         assert model.rerank(query, []) == []
-        with pytest.raises(chairlift.InvalidArgument, match="no vectors: call rerank"):
+        with pytest.raises(chairlift.InvalidArgument, match="not embeddings: call rerank"):
             model.embed("a")
 
 
@@ -295,7 +295,7 @@ def test_long_texts_in_process(models):
     (lambda model: model.embed(["a", 5]), "text 1 is 5; it must be a str"),
     (lambda model: model.embed("a", truncate="middle"), "truncate is 'middle'"),
     (lambda model: model.embed("a" * (1 << 18)), "at most 131072"),
-    (lambda model: model.rerank("a", ["b"]), "no scores of pairs: call embed"),
+    (lambda model: model.rerank("a", ["b"]), "not scores of pairs: call embed"),
 ])
 def test_what_is_no_text_is_refused(models, call, message):
     with chairlift.load(models.folder / "mean") as model:
@@ -305,9 +305,9 @@ def test_what_is_no_text_is_refused(models, call, message):
 
 def test_models_without_texts_say_why(models, doubling):
     with chairlift.load(models.folder / "unknown") as model:
-        with pytest.raises(chairlift.InvalidArgument, match="takes no texts: .*there is no 1_Pooling/config.json"):
+        with pytest.raises(chairlift.InvalidArgument, match="takes no text: .*there is no 1_Pooling/config.json"):
             model.embed("a")
-    with pytest.raises(chairlift.InvalidArgument, match="takes no texts: there is no tokenizer.json beside its file"):
+    with pytest.raises(chairlift.InvalidArgument, match="takes no text: there is no tokenizer.json beside its file"):
         doubling.embed("a")
     with chairlift.load(function_in(models.folder)) as function:
         with pytest.raises(chairlift.InvalidArgument, match="those of a model.onnx with a tokenizer.json beside it"):
