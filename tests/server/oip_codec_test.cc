@@ -451,7 +451,8 @@ TEST(OipDecodeTest, BinarySizesMustAgree) {
   };
   EXPECT_THAT(DecodeError(one("FP32", "[2]", 4), "1234"), HasSubstr("of shape [2] takes 8"));
   EXPECT_THAT(DecodeError(one("FP32", "[2]", 8), "1234"), HasSubstr("only 4 bytes follow"));
-  EXPECT_THAT(DecodeError(one("FP32", "[1]", 4), "12345"), HasSubstr("1 bytes follow the last"));
+  EXPECT_THAT(DecodeError(one("FP32", "[1]", 4), "12345"),
+              HasSubstr("leave the other 1 bytes out"));
   EXPECT_THAT(DecodeError(one("BOOL", "[1]", 1), "\x02"), HasSubstr("BOOL takes 0 or 1"));
   EXPECT_THAT(DecodeError(R"({"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1],)"
                           R"("parameters":{"binary_data_size":1}}]})",

@@ -85,7 +85,7 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
     return InvalidArgument("\"best_of\" is {}; it must be as \"n\", {}", Excerpt(value), answers);
   }
   if (key == "num_return_sequences") {
-    return InvalidArgument("\"num_return_sequences\" is called \"n\" where texts are answered");
+    return InvalidArgument("\"num_return_sequences\" is not used here; send \"n\"");
   }
   return absl::OkStatus();
 }
@@ -180,7 +180,8 @@ Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
   }
   if ((key == "tool_choice" || key == "function_call") &&
       (value.get_string().get(text) != 0 || (text != "none" && text != "auto"))) {
-    return InvalidArgument("\"{}\" is {}; there are no tools", key, Excerpt(value));
+    return InvalidArgument("\"{}\" is {}; tools are not supported, so leave it out", key,
+                           Excerpt(value));
   }
   if (key == "response_format" && (value["type"].get_string().get(text) != 0 || text != "text")) {
     return InvalidArgument("\"response_format\" is {}; only {{\"type\": \"text\"}} is possible",
@@ -283,7 +284,7 @@ StatusOr<Answers> AnswersOf(const InferResponse& response) {
   const Tensor* const tokens = FindTextOutput(outputs, "num_tokens", DType::kInt64);
   if (texts == nullptr || reasons == nullptr || prompt == nullptr || tokens == nullptr ||
       reasons->size() != texts->size() || prompt->size() < 1) {
-    return Internal("the model gave no texts");
+    return Internal("the model gave no text");
   }
   Answers answers{TextsOf(*texts), TextsOf(*reasons)};
   for (const int64_t count : prompt->values<int64_t>()) answers.prompt_tokens += count;
@@ -463,7 +464,7 @@ Status EncodeCompletion(const InferResponse& response, const CompletionFormat& f
 Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& part,
                             std::string* json) {
   const Tensor* const text = FindTextOutput(part.outputs, "text_output", DType::kBytes);
-  if (text == nullptr || text->size() != 1) return Internal("the model gave no texts");
+  if (text == nullptr || text->size() != 1) return Internal("the model gave no text");
   CHAIRLIFT_ASSIGN_OR_RETURN(const TokenLogprobs logprobs, TokenLogprobs::Of(part.outputs));
   AppendHead(format, json);
   json->push_back('[');

@@ -1,6 +1,7 @@
 // Element by element, with one loop per type.
 #include "server/http/json_array.h"
 
+#include "absl/strings/numbers.h"
 #include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -48,7 +49,23 @@ bool Convert(dom::element value, T* out) {
   return ConvertInteger(value, out);
 }
 
-// Copies a JSON array into a tensor: flat, or nested exactly like the shape.
+// "; send numbers without quotes": what would be a value of the type.
+std::string Instead(dom::element value, DType dtype) {
+  if (dtype == DType::kBytes) return "; send a string, in double quotes";
+  const bool is_text = value.is_string();
+  double number = 0;
+  if (is_text && absl::SimpleAtod(std::string(std::string_view(value)), &number)) {
+    return "; send numbers without quotes";
+  }
+  if (is_text)
+    return "; send numbers, or the tensor's bytes as binary data (docs/reference/http.md)";
+  if (dtype == DType::kBool) return "; send true or false";
+  if (value.is_null() || value.is_bool()) return "; send a number";
+  if (value.is_number()) return "; send a number that the type can hold";
+  return "; send numbers, flat or nested as the shape is";
+}
+
+// Copies a JSON array into a tensor: flat, or nested exactly as the shape.
 template <typename T>
 class ArrayReader {
  public:
@@ -70,8 +87,9 @@ class ArrayReader {
         return CountMismatch(tensor_->shape(), fmt::format("more than {}", end - begin_));
       }
       if (!Convert(value, out_)) {
-        return InvalidArgument("element {} of \"data\" is {}, which is not a value of {}",
-                               out_ - begin_, Excerpt(value), DatatypeName(tensor_->dtype()));
+        return InvalidArgument("element {} of \"data\" is {}, which is not a value of {}{}",
+                               out_ - begin_, Excerpt(value), DatatypeName(tensor_->dtype()),
+                               Instead(value, tensor_->dtype()));
       }
       ++out_;
     }
@@ -132,15 +150,15 @@ std::string CountOf(dom::array data) {
 }
 
 Status CountMismatch(const Shape& shape, std::string_view found) {
-  return InvalidArgument("\"data\" has {} element{} where shape {} has {}", found,
+  return InvalidArgument("\"data\" has {} element{}, but shape {} needs {}", found,
                          found == "1" ? "" : "s", shape.ToString(), shape.NumElements());
 }
 
 Status ReadScalar(dom::element value, Tensor* tensor) {
   return DispatchAll(tensor->dtype(), [&]<typename T>() -> Status {
     if (Convert(value, tensor->data<T>())) return absl::OkStatus();
-    return InvalidArgument("{} is not a value of {}", Excerpt(value),
-                           DatatypeName(tensor->dtype()));
+    return InvalidArgument("{} is not a value of {}{}", Excerpt(value),
+                           DatatypeName(tensor->dtype()), Instead(value, tensor->dtype()));
   });
 }
 

@@ -101,6 +101,9 @@ bool IsMultipart(std::string_view body) {
 
 bool IsBinary(std::string_view body) {
   const std::string_view begin = body.substr(0, 1024);
+  // Of an image, say: no byte with which a character, or JSON, can begin.
+  const auto first = static_cast<unsigned char>(body[0]);
+  if (first >= 0x80 && (first < 0xc2 || first > 0xf4)) return true;
   return std::any_of(begin.begin(), begin.end(),
                      [](char c) { return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c); });
 }
@@ -142,6 +145,14 @@ Status NotJson(std::string_view body, std::string_view reason) {
         "the request is not valid JSON at byte {}: '{}' is neither a number nor true, false or "
         "null, and strings stand in double quotes",
         at, Shortened(word, 40));
+  }
+  if (reason.find("UTF-8") != std::string_view::npos) {
+    return InvalidArgument("the request is not valid JSON{}: it is not UTF-8; encode text as UTF-8",
+                           ErrorPosition(body));
+  }
+  // The parser's word for most errors; it says more than is known.
+  if (reason.find("improper structure") != std::string_view::npos) {
+    reason = "a comma, colon, bracket or brace is missing or too many";
   }
   return InvalidArgument("the request is not valid JSON{}{}{}", ErrorPosition(body),
                          reason.empty() ? "" : ": ", reason);

@@ -90,8 +90,9 @@ StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batc
                            const ServerLimits& limits, size_t json_bytes, int* missing) {
   const bool texts = spec.dtype == DType::kBytes;
   if (value.is_string() && !texts) {
-    return InvalidArgument("{} is text; the model takes {}", Excerpt(value),
-                           DatatypeName(spec.dtype));
+    return InvalidArgument("{} is text; the model takes {}: send {}", Excerpt(value),
+                           DatatypeName(spec.dtype),
+                           spec.dtype == DType::kBool ? "true or false" : "numbers");
   }
   const bool lists = std::find(std::begin(kListsOfTokens), std::end(kListsOfTokens), spec.name) !=
                      std::end(kListsOfTokens);
@@ -111,7 +112,7 @@ StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batc
   }
   if (texts) {
     if (elements > limits.max_texts) {
-      return InvalidArgument("it has {} texts; the limit is {}", elements, limits.max_texts);
+      return InvalidArgument("it has {} strings; the limit is {}", elements, limits.max_texts);
     }
     dom::array array;
     std::string_view text;

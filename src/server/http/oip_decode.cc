@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "server/http/json_array.h"
+#include "server/http/json_errors.h"
 #include "server/http/oip_codec.h"
 #include "server/http/request_json.h"
 #include "server/protocol/request.h"
@@ -161,6 +162,10 @@ struct InferDecoder::Impl {
   }
 
   StatusOr<OutputFields> ReadOutputFields(dom::element element) const {
+    if (element.is_string()) {
+      return InvalidArgument("it is {}, not an object; write {{\"name\": {}}}", Excerpt(element),
+                             Excerpt(element));
+    }
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object object, Object(element, "outputs[]"));
     OutputFields output;
     for (const auto& [key, field] : object) {
@@ -218,10 +223,19 @@ struct InferDecoder::Impl {
         CHAIRLIFT_RETURN_IF_ERROR(ReadOutputs(field, decoded));
       }
     }
-    if (!inputs.has_value()) return InvalidArgument("\"inputs\" is missing");
+    if (!inputs.has_value()) {
+      return InvalidArgument(
+          "\"inputs\" is missing; send {{\"inputs\": [{{\"name\": …, \"shape\": […], "
+          "\"datatype\": …, \"data\": […]}}]}}");
+    }
+    const size_t binary_bytes = binary.size();
     CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(*inputs, &binary, json_bytes, owner, &decoded->request));
     if (!binary.empty()) {
-      return InvalidArgument("{} bytes follow the last binary tensor", binary.size());
+      return InvalidArgument(
+          "{} bytes follow the JSON, but \"binary_data_size\" of the inputs is {} in all; leave "
+          "the "
+          "other {} bytes out, or correct the sizes",
+          binary_bytes, binary_bytes - binary.size(), binary.size());
     }
     return absl::OkStatus();
   }
@@ -236,10 +250,13 @@ InferDecoder::~InferDecoder() = default;
 StatusOr<DecodedInfer> InferDecoder::Decode(std::string_view body, size_t json_bytes,
                                             const std::shared_ptr<const void>& owner) {
   if (json_bytes > body.size()) {
-    return InvalidArgument("Inference-Header-Content-Length is {} where the body has {} bytes",
-                           json_bytes, body.size());
+    return InvalidArgument(
+        "Inference-Header-Content-Length is {}, but the body has {} bytes; it must be the number "
+        "of "
+        "bytes of the JSON before the binary data",
+        json_bytes, body.size());
   }
-  if (json_bytes == 0) return InvalidArgument("the request has no JSON");
+  if (json_bytes == 0) return NotJson({}, {});
   StatusOr<DecodedInfer> decoded(absl::in_place);
   const Status read = impl_->Decode(body, json_bytes, owner, &*decoded);
   impl_->parser.Trim();

@@ -248,7 +248,8 @@ StatusOr<dom::object> JsonParser::Parse(std::string_view json, const ServerLimit
   if (error != simdjson::SUCCESS) return NotJson(json, simdjson::error_message(error));
   dom::object object;
   if (root.get_object().get(object) != 0) {
-    return InvalidArgument("the request is {}, not a JSON object", Excerpt(root));
+    return InvalidArgument("the request is {}, not a JSON object; send {{\"name\": value, …}}",
+                           Excerpt(root));
   }
   if (const std::optional<Twin> twin = FindTwin(root, json))
     return GivenTwice(twin->field, twin->path);

@@ -7,9 +7,12 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "base/closest.h"
 #include "base/status.h"
 #include "chairlift/text.h"
 #include "server/http/classify_codec.h"
@@ -197,8 +200,7 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
                    outputs));
     }
     if (names.size() > 1) {
-      return InvalidArgument("\"model\" is missing, and there are several: {}",
-                             fmt::join(names, ", "));
+      return InvalidArgument("\"model\" is missing; name one of: {}", fmt::join(names, ", "));
     }
     *name = names[0];
   }
@@ -207,11 +209,18 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
   if (found.ok()) return served;
   if (!absl::IsNotFound(found)) return found;
   if (service.engine().Metadata(*name).ok()) {
-    return InvalidArgument("model '{}' does not do this: {}", *name, Message(found));
+    // "no model 'm/embed' is loaded: it gives …": the part's name says nothing to a client.
+    constexpr std::string_view kPart = " is loaded: ";
+    const std::string why = Message(found);
+    const size_t at = why.find(kPart);
+    const std::vector<std::string> names = TextModels(suffix, service);
+    return InvalidArgument("model '{}' does not take this request: {}{}{}", *name,
+                           at == std::string::npos ? why : why.substr(at + kPart.size()),
+                           names.empty() ? "" : "; models that do: ", fmt::join(names, ", "));
   }
   const std::vector<std::string> names = TextModels(suffix, service);
-  return service.Explain(NotFound("the model '{}' does not exist{}{}", *name,
-                                  names.empty() ? "" : "; there are: ", fmt::join(names, ", ")));
+  return service.Explain(
+      NotFound("the model '{}' does not exist{}", *name, KnownNames(*name, names)));
 }
 
 bool InfersTexts(Endpoint endpoint) {
@@ -262,7 +271,7 @@ struct TextDecoder::Impl {
   static Status ReadPassages(std::string_view key, dom::element value, Fields* fields,
                              Endpoint* endpoint) {
     if (!fields->texts_key.empty()) {
-      return InvalidArgument("\"texts\" and \"documents\" are given; a request has one of them");
+      return InvalidArgument("\"texts\" and \"documents\" are both given; leave one out");
     }
     fields->texts_key = key;
     if (key == "documents") *endpoint = Endpoint::kRerankDocuments;

@@ -103,7 +103,8 @@ Status ReadTexts(dom::element value, std::string_view what, TextInputs* to) {
   dom::array array;
   if (value.is_string()) return AppendText(value, what, to);
   if (value.get_array().get(array) != 0) {
-    return InvalidArgument("\"{}\" is {}; it must be a text, or a list", what, Excerpt(value));
+    return InvalidArgument("\"{}\" is {}; it must be a string, or a list of strings", what,
+                           Excerpt(value));
   }
   if (array.begin() == array.end()) return InvalidArgument("\"{}\" is an empty list", what);
   if ((*array.begin()).is_number()) return AppendText(value, what, to);
@@ -141,7 +142,7 @@ StatusOr<std::string> ReadPromptName(dom::element value, const ServerLimits& lim
 Status AddPromptName(const std::string& name, TextInputs* to) {
   if (std::find(to->kinds.begin(), to->kinds.end(), TextKind::kIds) != to->kinds.end()) {
     return InvalidArgument(
-        "\"prompt_name\" is given with token ids: a prompt is put before texts only");
+        "\"prompt_name\" is given with token ids: a prompt can only be put before text");
   }
   for (std::string& text : to->texts) text.insert(0, name + '\0');
   std::fill(to->kinds.begin(), to->kinds.end(), TextKind::kPrompted);

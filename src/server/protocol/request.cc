@@ -4,7 +4,11 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -66,7 +70,7 @@ StatusOr<Tensor> TextsFromBytes(const Shape& shape, std::string_view bytes) {
   constexpr size_t kSizeBytes = sizeof(uint32_t);
   const auto count = static_cast<uint64_t>(shape.NumElements());
   if (count > bytes.size() / kSizeBytes) {
-    return InvalidArgument("the binary data has {} bytes, too few for the sizes of {} texts",
+    return InvalidArgument("the binary data has {} bytes, too few for the sizes of {} strings",
                            bytes.size(), count);
   }
   std::vector<std::string> texts;
@@ -75,13 +79,13 @@ StatusOr<Tensor> TextsFromBytes(const Shape& shape, std::string_view bytes) {
     uint32_t size = 0;
     if (bytes.size() >= kSizeBytes) std::memcpy(&size, bytes.data(), kSizeBytes);
     if (bytes.size() < kSizeBytes || size > bytes.size() - kSizeBytes) {
-      return InvalidArgument("the binary data ends within text {} of {}", i, count);
+      return InvalidArgument("the binary data ends within string {} of {}", i, count);
     }
     texts.emplace_back(bytes.substr(kSizeBytes, size));
     bytes.remove_prefix(kSizeBytes + size);
   }
   if (!bytes.empty()) {
-    return InvalidArgument("{} bytes of the binary data follow the last of its {} texts",
+    return InvalidArgument("{} bytes of the binary data follow the last of its {} strings",
                            bytes.size(), count);
   }
   return TextTensor(shape, std::move(texts));
@@ -96,6 +100,22 @@ StatusOr<int64_t> CheckElements(const TensorHead& head, const Limits& limits) {
   if (elements <= most) return elements;
   return InvalidArgument("shape {} has {} elements; the limit is {}", head.shape->ToString(),
                          elements, most);
+}
+
+// "; did you mean 'FP32'?" of float32, TYPE_FP32 and the like.
+std::string DidYouMeanDatatype(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+      {"FLOAT", "FP32"},   {"FLOAT32", "FP32"}, {"FLOAT64", "FP64"},  {"DOUBLE", "FP64"},
+      {"FLOAT16", "FP16"}, {"HALF", "FP16"},    {"BFLOAT16", "BF16"}, {"INT", "INT64"},
+      {"LONG", "INT64"},   {"BOOLEAN", "BOOL"}, {"STRING", "BYTES"},  {"STR", "BYTES"},
+      {"TEXT", "BYTES"},   {"F32", "FP32"},     {"F16", "FP16"},      {"F64", "FP64"}};
+  std::string upper = absl::AsciiStrToUpper(std::string(name.substr(0, 64)));
+  if (upper.starts_with("TYPE_")) upper.erase(0, 5);
+  for (const auto& [other, meant] : kOthers) {
+    if (upper == other) upper = meant;
+  }
+  if (DatatypeFromName(upper) == DType::kUndefined) return "";
+  return fmt::format("; did you mean '{}'?", upper);
 }
 
 }  // namespace
@@ -183,8 +203,8 @@ StatusOr<DType> ReadDatatype(std::string_view name) {
   if (datatype != DType::kUndefined) return datatype;
   return InvalidArgument(
       "datatype '{}' is not one of FP16, BF16, FP32, FP64, INT8 to INT64, UINT8 to UINT64, BOOL, "
-      "BYTES",
-      name);
+      "BYTES{}",
+      CutText(name, 64), DidYouMeanDatatype(name));
 }
 
 Status AppendDimension(int64_t size, const Limits& limits, Shape* shape) {
