@@ -48,7 +48,7 @@ def path_of(model: str | os.PathLike[str] | Callable[..., Any] | type) -> str:
             raise InvalidArgument(f"{path!r} is no path: it has a zero byte")
         return path
     if not callable(model) or not hasattr(model, "__qualname__"):
-        raise TypeError(f"a model is a path, or a function or class of a Python file; this is {model!r}")
+        raise TypeError(f"a model is a path, or a function or class of a Python file, not {model!r}")
     name = model.__qualname__
     try:
         file = introspection.getsourcefile(introspection.unwrap(model))

@@ -166,7 +166,7 @@ def _tokens(arrays: dict[str, np.ndarray], row: int) -> list[Token]:
 
 def _checked(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise InvalidArgument(f"texts is {texts!r:.80}; it must be a list of str")
+        raise InvalidArgument(f"{texts!r:.80} is not text; give a str, or a list of str")
     given = list(texts)
     for i, text in enumerate(given):
         if not isinstance(text, str):

@@ -481,6 +481,9 @@ def main():
         function = worker_call.Function(found, name, module, parts.split(","), argument)
     except Exception as error:
         brief = without_source(error).rstrip()
+        if isinstance(error, ModuleNotFoundError):
+            brief += (f"; install it for {sys.executable}, or name another interpreter with `python_executable` or "
+                      "CHAIRLIFT_PYTHON")
         if brief != full(error).rstrip():  # what is left out is for the log
             sys.stderr.write("".join(ERROR_MARK + line for line in full(error).splitlines(True)))
             sys.stderr.flush()

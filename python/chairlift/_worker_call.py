@@ -157,7 +157,7 @@ def of_annotation(name, annotation):
     if annotation in (str, bytes, *NUMBERS):
         kind = annotation.__name__
         raise TypeError(f"'{name}' is annotated with {kind}, but a function gets a batch of them: annotate list[{kind}]")
-    raise TypeError(f"'{name}' is annotated with {annotation}; arrays, lists of numbers, texts or arrays, and "
+    raise TypeError(f"'{name}' is annotated with {annotation}; arrays, lists of numbers, of str or of arrays, and "
                     "dictionaries are served")
 
 

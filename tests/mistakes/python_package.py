@@ -66,7 +66,7 @@ BARE = os.path.realpath(sys.executable)
 MISTAKES = [
     Mistake("a misspelt path", python("chairlift.load('doublin.onnx')"), "NotFound: there is no file or folder 'doublin.onnx'",
             "there is no", "did you mean 'doubling.onnx'"),
-    Mistake("no path", python("chairlift.load(None)"), "this is None", "a model is a path", "or a function or class"),
+    Mistake("no path", python("chairlift.load(None)"), "not None", "a model is a path", "or a function or class"),
     Mistake("the name of a model on a hub", python("chairlift.load('sentence-transformers/all-MiniLM-L6-v2')"),
             "sentence-transformers", "models are not downloaded", "`hf download"),
     Mistake("a misspelt setting", python("chairlift.load('doubling.onnx', max_batch_sise=4)"), "no setting 'max_batch_sise'",
@@ -95,7 +95,7 @@ MISTAKES = [
     Mistake("a misspelt function", python("chairlift.laod('doubling.onnx')"), "chairlift has no 'laod'", "has no", "did you mean 'load'"),
     Mistake("text for a model without a tokenizer", model("m.embed('a')"), "model 'doubling' takes no texts?", "there is no",
             "tokenizer.json beside its file"),
-    Mistake("a number for text", embed("m.embed(5)"), "texts is 5", "must be", "a list of str"),
+    Mistake("a number for text", embed("m.embed(5)"), "5 is not text", "not text", "give a str, or a list of str"),
     Mistake("numbers for text", embed("m.embed([5])"), "text 0 is 5", "must be", "a str"),
     Mistake("a model that was closed", model("m.close()\nm(x=x)"), "model 'doubling' is not ready", "unloaded", "unloaded"),
     Mistake("no torch", python("chairlift.from_torch(5, (1,))"), "from_torch needs torch", "No module named", "pip install torch"),

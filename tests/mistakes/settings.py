@@ -75,7 +75,7 @@ MISTAKES = [
     Mistake("a Python file that is missing",
             lambda w: (w.text("gone/1/other.py", ""), w.text("gone/model.yaml", "python: gone.py:predict\n"),
                        w.serve("gone", "--allow-plugins"))[2],
-            "has no version", "there is no gone.py", r"which belongs in .*gone/1;.*other\.py"),
+            "has no version", "there is no gone.py", "which belongs in .*gone/1"),
     Mistake("a Python model without permission",
             lambda w: (w.text("code/1/f.py", "def predict(x): return x\n"), w.text("code/model.yaml", "python: f.py:predict\n"),
                        w.serve("code"))[2],
