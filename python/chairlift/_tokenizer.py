@@ -40,6 +40,7 @@ DECODED, DECODED_ALL = 7, 8  # token ids; `said` is their text, without and with
 
 MOST_TOKENS = 1 << 20  # where no file says how many the model takes
 LOAD_BYTES, RUN_BYTES = 4 << 30, 2 << 30  # of memory
+LEFT = ([], [], 0), "left"  # a row that nobody waits for
 SHORT = 2048  # characters of a text that is not worth cutting
 
 
@@ -220,7 +221,7 @@ class Texts:
         self.dtypes = said["dtypes"]
         self.encoder = Encoder(self.tokenizer, self.most)
         worker = sys.modules.get("_chairlift_worker_call")
-        self.is_cancelled = worker.IS_CANCELLED if worker else lambda: False
+        self.is_cancelled = worker.IS_CANCELLED if worker else lambda row=None: False
         # What predict() gives, as the model takes it.
         parts = [typing.Annotated[Ragged, np.dtype(dtype), name] for name, dtype in self.dtypes.items()]
         parts.append(typing.Annotated[np.ndarray, np.int64, (None, 1), "num_tokens"])
@@ -245,8 +246,12 @@ class Texts:
         said = [""] * len(texts)
         short = []
         for i, (text, (truncate, what)) in enumerate(zip(texts, options)):
-            if i > 0 and len(text) > SHORT and self.is_cancelled():
-                raise InvalidArgument("the request was cancelled")
+            if i > 0 and len(text) > SHORT:  # time has passed
+                if self.is_cancelled():
+                    raise InvalidArgument("the request was cancelled")
+                if self.is_cancelled(i):
+                    rows[i], said[i] = LEFT
+                    continue
             if what == MESSAGES and self.chats is not None:
                 rows[i] = self.of_messages(text)
             elif what in (DESCRIBED, DESCRIBED_PLAIN):

@@ -104,6 +104,7 @@ class Connection:
         self.process = os.getpid()
         self.batch = 0, 0  # slot and number of the one that is computed
         self.cancelled = set()  # numbers of batches
+        self.left = collections.defaultdict(set)  # by number: rows that nobody waits for
         self.task = None  # of an async function, while it runs
         self.calls = {}  # that wait, by number: their futures
         self.last_call = 0
@@ -149,20 +150,24 @@ class Connection:
             if not self.is_taken(got):
                 return got
 
-    def is_cancelled(self):
-        """Whether no request waits any more for the batch that is computed."""
+    def is_cancelled(self, row=None):
+        """Returns whether no request waits any more for the current batch, or for row `row` of it."""
         closed = self.waiting and not self.waiting[-1][0]
         while not closed and (got := self.receive_now()) is not None:
             if not self.is_taken(got):
                 self.waiting.append(got)
                 closed = not got[0]
-        return self.batch[1] in self.cancelled
+        return self.batch[1] in self.cancelled or (row is not None and row in self.left.get(self.batch[1], ()))
 
     def is_taken(self, got):
         """Whether it is a message that need not be kept for later: one of cancellation, or an answer."""
-        kind, _, sequence, _, _ = got
+        kind, count, sequence, message, _ = got
         if kind != CANCEL:
             return self.is_answer(got)
+        if count:
+            first, = NAME.unpack_from(message, HEADER.size)
+            self.left[sequence].update(range(first, first + count))
+            return True
         self.cancelled.add(sequence)
         if sequence == self.batch[1] and self.task is not None:
             self.task.cancel()
@@ -432,6 +437,9 @@ def serve(connection, function):
             connection.send(FAILED, refused, sequence, fit(str(error) if refused else describe(error)))
         if connection.cancelled:  # what may still come for one that has ended
             connection.cancelled = {number for number in connection.cancelled if number > sequence}
+        if connection.left:
+            for number in [number for number in connection.left if number <= sequence]:
+                del connection.left[number]
 
 
 def give(connection, slot, sequence, kind, outputs, begin, codes):

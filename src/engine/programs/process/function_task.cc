@@ -132,6 +132,20 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
       return last;
     }
     bool wanted() const override { return task_->AnyWanted(first_, count_); }
+    std::vector<CancelledRows> TakeLeft() override {
+      std::vector<CancelledRows> left;
+      told_.resize(count_);
+      uint32_t row = 0;
+      for (size_t i = 0; i < count_; ++i) {
+        const auto rows = static_cast<uint32_t>(requests()[i]->rows);
+        if (!told_[i] && rows > 0 && !task_->Wanted(first_ + i)) {
+          told_[i] = true;
+          left.push_back({row, rows});
+        }
+        row += rows;
+      }
+      return left;
+    }
     bool retried() const override { return retried_; }
     bool MayGoOn(TimePoint now) override { return task_->MayGoOn(now, first_, count_); }
     size_t max_output_bytes() const override { return task_->run_.memory.compute.limit(); }
@@ -280,6 +294,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     int64_t tokens_ = 0;
     std::vector<int64_t> offsets_;
     std::vector<TensorDesc> inputs_;
+    std::vector<bool> told_;  // by request: that it has left
   };
 
   // Whether the request's answer is still needed.

@@ -188,6 +188,12 @@ std::string EncodeStop() { return Header(kStop, 0, 0); }
 
 std::string EncodeCancel(uint64_t sequence) { return Header(kCancel, 0, sequence); }
 
+std::string EncodeCancel(uint64_t sequence, const CancelledRows& rows) {
+  std::string message = Header(kCancel, rows.count, sequence);
+  Put(message, rows.first);
+  return message;
+}
+
 StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
   if (message.size() > kMaxMessageBytes) {
     return InvalidArgument("a message of more than {} bytes", kMaxMessageBytes);

@@ -45,8 +45,14 @@ StatusOr<std::string> Encode(const RunMessage& message);
 // descriptor is sent too, unless the worker has it already. 0: refused.
 std::string EncodeRoom(uint64_t room);
 std::string EncodeStop();
-// The batch is no longer needed.
+// Rows of a batch, one behind the other, that nobody waits for any more.
+struct CancelledRows {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+// Nobody waits for the batch any more; for some of its rows, not none.
 std::string EncodeCancel(uint64_t sequence);
+std::string EncodeCancel(uint64_t sequence, const CancelledRows& rows);
 
 struct NamedPlacedTensor {
   std::string name;

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "engine/programs/model_calls.h"
 #include "engine/programs/process/function_config.h"
+#include "engine/programs/process/messages.h"
 #include "engine/programs/process/model_caller.h"
 #include "engine/programs/process/restart_policy.h"
 #include "engine/programs/process/shared_region.h"
@@ -47,8 +48,10 @@ class FunctionBatch {
   virtual std::optional<TimePoint> deadline() const = 0;
   // Whether its result is still needed; once false, it stays false.
   virtual bool wanted() const = 0;
-  // It was run before together with others, and its worker ended: if a worker ends again, that says
-  // nothing about the model.
+  // Rows that nobody waits for any more, each once.
+  virtual std::vector<CancelledRows> TakeLeft() = 0;
+  // It was begun before with others, and its worker ended: that it ends again says nothing of the
+  // function.
   virtual bool retried() const = 0;
   // For a stream: whether it may produce more, or must wait until its output has been read.
   virtual bool MayGoOn(TimePoint now) = 0;
@@ -110,7 +113,7 @@ class WorkerGroup {
   void Submit(std::unique_ptr<FunctionBatch> batch);
   // kUnavailable, with the reason, if workers keep ending.
   Status Ready() const;
-  // Some batch may no longer be needed. Does not wait.
+  // Some batch, or rows of it, may not be wanted any more. Does not wait.
   void NoteLeft() const { Wake(); }
   // Ends the workers. Their batches, and later ones, fail.
   void End();

@@ -173,7 +173,13 @@ void WorkerGroup::CancelDue() {
       if (!own.cancelled.ok()) continue;
       if (!own.batch->wanted()) {
         Cancel(*worker, own, nobody());
-      } else if (i == 0 && StreamDeadlineOf(*worker) <= now) {
+        continue;
+      }
+      for (const CancelledRows& rows : own.batch->TakeLeft()) {
+        const uint64_t sequence = worker->protocol.in_flight()[i].sequence;
+        if (!worker->process->Send(EncodeCancel(sequence, rows), {}).ok()) worker->process->Kill();
+      }
+      if (i == 0 && StreamDeadlineOf(*worker) <= now) {
         Cancel(*worker, own,
                DeadlineExceeded("the stream took longer than {} s (stream_timeout_us)",
                                 static_cast<double>(options_.config.stream_timeout_us) * 1e-6));
