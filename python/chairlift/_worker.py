@@ -14,6 +14,7 @@ import importlib.util
 import json
 import mmap
 import os
+import resource
 import signal
 import socket
 import struct
@@ -351,7 +352,15 @@ def user_traceback(error):
 
 def full(error):
     lines = traceback.format_list(user_traceback(error)) + traceback.format_exception_only(type(error), error)
-    return "".join(lines)
+    return "".join(lines).rstrip("\n") + why_no_memory(error) + "\n"
+
+
+def why_no_memory(error):
+    """Names the setting that bounds the memory of this process, where the error may come of it."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if not isinstance(error, MemoryError) or limit == resource.RLIM_INFINITY:
+        return ""
+    return f": max_memory_bytes of its model.yaml is {limit}"
 
 
 def without_source(error):
@@ -360,12 +369,12 @@ def without_source(error):
     if isinstance(error, SyntaxError):
         where = f"{os.path.basename(error.filename or '')}, line {error.lineno}"
         return "".join(frames) + f"{type(error).__name__}: {error.msg} ({where})"
-    return "".join(frames + traceback.format_exception_only(type(error), error))
+    return "".join(frames + traceback.format_exception_only(type(error), error)).rstrip("\n") + why_no_memory(error)
 
 
 def describe(error):
-    """The type and message of an exception, and the last line of its traceback."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """Its type and message, and the last line of its traceback."""
+    text = (f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) + why_no_memory(error)
     frames = user_traceback(error)
     if frames:
         last = frames[-1]

@@ -30,6 +30,7 @@ constexpr FunctionSetting kFunctionSettings[] = {
     {"cancel_timeout_us", &F::cancel_timeout_us, {"microseconds", 1000, kDayUs}},
     {"restart_after_batches", &F::restart_after_batches, {"batches", 0, kMostBytes, "never"}},
     {"restart_after_bytes", &F::restart_after_bytes, {"bytes", 0, kMostBytes, "never"}},
+    {"max_memory_bytes", &F::max_memory_bytes, {"bytes", 0, kMostBytes, "no limit"}},
 };
 constexpr const char* kPython = "python";
 constexpr const char* kExecutable = "python_executable";

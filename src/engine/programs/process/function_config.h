@@ -62,8 +62,10 @@ struct FunctionConfig {
   // never.
   int64_t restart_after_batches = 0;
   int64_t restart_after_bytes = 0;
-  // Bytes of inputs of a batch of several requests, and of one request. 0: unlimited. Not settable
-  // in model.yaml.
+  // What a worker may allocate; an allocation beyond it fails. 0: no limit.
+  int64_t max_memory_bytes = 0;
+  // Bytes of the inputs of a batch of several requests, and of one request. 0: unlimited. Not
+  // settable in model.yaml.
   int64_t max_batch_bytes = 0;
   int64_t max_request_bytes = 0;
 };

@@ -31,13 +31,15 @@ std::string PythonOf(const FunctionConfig& config) {
 
 Status WorkerGroup::StartWorker() {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::filesystem::path script, FindWorkerScript());
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> process,
-                             WorkerProcess::Start({.python = PythonOf(options_.config),
-                                                   .script = script,
-                                                   .file = options_.file,
-                                                   .function = options_.config.function,
-                                                   .parts = options_.parts,
-                                                   .argument = options_.config.argument}));
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      std::unique_ptr<WorkerProcess> process,
+      WorkerProcess::Start({.python = PythonOf(options_.config),
+                            .script = script,
+                            .file = options_.file,
+                            .function = options_.config.function,
+                            .parts = options_.parts,
+                            .argument = options_.config.argument,
+                            .max_memory_bytes = options_.config.max_memory_bytes}));
   auto worker = std::make_shared<Worker>();
   worker->process = std::move(process);
   worker->caller =

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -109,6 +110,15 @@ StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& opt
         "'{}' cannot be started: {}; `python_executable` in model.yaml or CHAIRLIFT_PYTHON names "
         "another interpreter",
         options.python, std::strerror(error));
+  }
+  if (options.max_memory_bytes > 0) {
+    // Of what it allocates and may write to: neither files that are mapped nor addresses that are
+    // only reserved count. It is set before the interpreter has read a line of the function.
+    const auto bytes = static_cast<rlim_t>(options.max_memory_bytes);
+    const rlimit limit{bytes, bytes};
+    if (::prlimit(process->pid_, RLIMIT_DATA, &limit, nullptr) != 0) {
+      return SystemError("max_memory_bytes of a worker");  // it is killed
+    }
   }
 #ifdef SYS_pidfd_open
   process->ended_ = static_cast<int>(::syscall(SYS_pidfd_open, process->pid_, 0));

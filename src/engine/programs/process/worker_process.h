@@ -27,8 +27,9 @@ class WorkerProcess {
     std::filesystem::path script;  // _worker.py
     std::filesystem::path file;    // of the Python code
     std::string function;
-    std::string parts;          // WorkerGroup::Options
-    std::string argument = {};  // for the class, if not empty
+    std::string parts;             // WorkerGroup::Options
+    std::string argument = {};     // of the class, where it is not empty
+    int64_t max_memory_bytes = 0;  // that it, and each process it forks, may allocate; 0: any
   };
   // Returns once it has been started; it may still fail.
   static StatusOr<std::unique_ptr<WorkerProcess>> Start(const Options& options);

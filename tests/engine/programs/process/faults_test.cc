@@ -309,6 +309,28 @@ TEST_F(FaultsTest, AMemoryErrorIsTheRequests) {
   EXPECT_TRUE(Infer(Row(1)).ok());
 }
 
+TEST_F(FaultsTest, AWorkerAllocatesNoMoreThanItsLimit) {
+  constexpr const char* kLimit = "max_memory_bytes: 400000000\n";
+  const std::string allocate =
+      "import numpy as np\n"
+      "def predict(x):\n"
+      "  np.ones(int(x[0, 0]) << 20, np.uint8)\n"
+      "  return x\n";
+  ASSERT_TRUE(Load(allocate, kLimit).ok());
+  const auto answer = Infer(Row(1000));
+  EXPECT_THAT(MessageOf(answer.status()),
+              AllOf(HasSubstr("Unable to allocate"), HasSubstr("max_memory_bytes"),
+                    HasSubstr("400000000")));
+  EXPECT_TRUE(Infer(Row(10)).ok());
+  EXPECT_THAT(MessageOf(Load("import numpy as np\n"
+                             "kept = np.ones(1000 << 20, np.uint8)\n"
+                             "def predict(x): return x\n",
+                             kLimit)),
+              HasSubstr("max_memory_bytes"));
+  EXPECT_TRUE(Load(allocate).ok());
+  EXPECT_TRUE(Infer(Row(1000)).ok()) << "there is no limit where none is set";
+}
+
 TEST_F(FaultsTest, WhatCannotBeLoadedSaysWhy) {
   EXPECT_THAT(MessageOf(Load("def predict(x): return x\nraise RuntimeError('no weights')\n")),
               AllOf(HasSubstr("RuntimeError: no weights"), HasSubstr("my.py\", line 3")));
