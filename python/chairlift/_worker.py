@@ -1,8 +1,8 @@
-"""A worker process of a function that Chairlift serves: `python3 _worker.py SOCKET PARENT FILE NAME PARTS ARGUMENT`.
+"""The worker process of a Python model: `python3 _worker.py SOCKET PARENT FILE NAME PARTS ARGUMENT`.
 
-Needs numpy and nothing of the package around it. The messages are described in
-src/engine/programs/process/messages.md, and checked by the server, which trusts none of them. Batches come and go in
-shared memory that the server makes; a message says where in it each tensor lies.
+Needs only numpy, not the package around it. src/engine/programs/process/messages.md describes the messages. The server
+checks every message. Batches and results are in shared memory that the server creates. A message has the offset of each
+tensor in it.
 """
 
 import array
@@ -22,27 +22,27 @@ import sys
 import time
 import traceback
 
-RUN, ROOM, STOP, ANSWER, CALL_FAILED, CANCEL = 1, 2, 3, 4, 5, 6  # from the server
-READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED, PART, CALL = 1, 2, 3, 4, 5, 6, 7  # to it
+RUN, ROOM, STOP, ANSWER, CALL_FAILED, CANCEL = 1, 2, 3, 4, 5, 6  # messages from the server
+READY, LOAD_FAILED, RESULT, NEEDS_ROOM, FAILED, PART, CALL = 1, 2, 3, 4, 5, 6, 7  # messages to the server
 
 MAX_MESSAGE = 65536
 MAX_TEXT = 16384
-ERROR_MARK = "\x02"  # before a line that the server logs as an error
-MAX_CALLS = 64  # that the server answers at a time
-ALIGN = 64  # of tensors in shared memory
+ERROR_MARK = "\x02"  # begins a line that the server logs as an error
+MAX_CALLS = 64  # calls that the server answers at a time
+ALIGN = 64  # bytes, of tensors in shared memory
 HEADER = struct.Struct("=IIQ")  # kind, count, sequence
 RUN_HEAD = struct.Struct("=IIQQ")  # slot, rows, room of the new input and output regions; 0: as before
 ROOM_HEAD = struct.Struct("=Q")
-CALL_HEAD = struct.Struct("=Qq")  # of its batch, timeout in microseconds; then the model's name
-NAME = struct.Struct("=I")  # bytes; then they
+CALL_HEAD = struct.Struct("=Qq")  # sequence of the batch, timeout in microseconds; the model's name follows
+NAME = struct.Struct("=I")  # length in bytes; the name follows
 DEADLINE_EXCEEDED = 4
-TENSOR = struct.Struct("=IIQ")  # dtype, rank, offset; then its dimensions
+TENSOR = struct.Struct("=IIQ")  # dtype, rank, offset; the dimensions follow
 DIMS = [struct.Struct(f"={rank}q") for rank in range(33)]
 CODES = ["", "float32", "float64", "float16", "", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
          "uint64", "bool", "bytes"]
 PR_SET_PDEATHSIG = 1
-IMPORTING = "CHAIRLIFT_IMPORTING"  # of a worker: the files that are being imported where it was started
-WATCH = 100e-6  # s: how long to look for the next message before sleeping, where the last came so soon
+IMPORTING = "CHAIRLIFT_IMPORTING"  # environment variable: the files that the worker's ancestors are importing
+WATCH = 100e-6  # s: polls this long for the next message before sleeping, if the last one came that soon
 
 
 class Cancelled(Exception):
@@ -54,7 +54,7 @@ def fit(text):
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_TEXT:
         return data
-    return b"... " + data[len(data) - MAX_TEXT:].decode("utf-8", "ignore").encode()  # no part of a character
+    return b"... " + data[len(data) - MAX_TEXT:].decode("utf-8", "ignore").encode()  # drops an incomplete character
 
 
 def die_with(parent):
@@ -75,7 +75,7 @@ def as_texts(value):
 
 
 def packed_texts(name, texts):
-    """The offsets of the texts, then their bytes."""
+    """Returns the offsets of the texts, then their bytes, as uint8."""
     encoded = []
     for text in texts.ravel().tolist():
         if not isinstance(text, (str, bytes)):
@@ -100,20 +100,20 @@ class Connection:
 
     def __init__(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
-        self.waiting = collections.deque()  # that came while another was waited for
-        self.slots = {}  # by number: [input, output] memory
+        self.waiting = collections.deque()  # messages that came while another one was expected
+        self.slots = {}  # slot number: [input, output] memory
         self.process = os.getpid()
-        self.batch = 0, 0  # slot and number of the one that is computed
+        self.batch = 0, 0  # slot and number of the current batch
         self.cancelled = set()  # numbers of batches
         self.left = collections.defaultdict(set)  # by number: rows that nobody waits for
         self.task = None  # of an async function, while it runs
         self.calls = {}  # that wait, by number: their futures
         self.last_call = 0
-        self.call_end = 0  # of the output region: inputs of calls lie before it
+        self.call_end = 0  # offset in the output region; inputs of calls are before it
         self.watches = False
 
     def send(self, kind, count, sequence, payload=b""):
-        if os.getpid() != self.process:  # a child that the function forked, and that returned from it
+        if os.getpid() != self.process:  # a child that the function forked must not send
             os._exit(0)
         self.socket.send(HEADER.pack(kind, count, sequence) + payload)
 
@@ -175,12 +175,12 @@ class Connection:
         return True
 
     def is_answer(self, got):
-        """Whether it is to a call, whose waiter gets it."""
+        """Gives the answer of a call to its future. Returns False for other messages."""
         kind, count, number, message, descriptors = got
         if kind not in (ANSWER, CALL_FAILED):
             return False
         future = self.calls.pop(number, None)
-        if future is None or future.done():  # no request waits for it any more
+        if future is None or future.done():  # the caller has stopped waiting
             for descriptor in descriptors:
                 os.close(descriptor)
         elif kind == ANSWER:
@@ -191,7 +191,7 @@ class Connection:
         return True
 
     def heard(self):
-        """A message while the function waits for answers."""
+        """Handles a message that arrives while an async function runs."""
         got = self.receive()
         if not self.is_taken(got):
             if not got[0]:
@@ -202,7 +202,7 @@ class Connection:
     def outputs_of(count, message, descriptor):
         size, = ROOM_HEAD.unpack_from(message, HEADER.size)
         try:
-            memory = mmap.mmap(descriptor, size)  # until the last of the arrays goes
+            memory = mmap.mmap(descriptor, size)  # lives as long as the arrays in it
         finally:
             os.close(descriptor)
         place = HEADER.size + ROOM_HEAD.size
@@ -221,7 +221,7 @@ class Connection:
         return outputs
 
     async def call(self, model, inputs, timeout):
-        """The outputs of another model, by name."""
+        """Calls another model. Returns its outputs by name."""
         async with self.room:
             return await self.call_now(model, inputs, timeout)
 
@@ -240,7 +240,7 @@ class Connection:
         size = sum((value.nbytes + ALIGN - 1) // ALIGN * ALIGN for value in arrays.values())
         memory = self.slots[slot]
         if self.call_end + size > len(memory[1]):
-            self.call_end = 0  # the new memory is as good as empty
+            self.call_end = 0  # the new memory is empty
             if not self.grow(slot, sequence, len(memory[1]) + size):
                 raise ValueError(f"the inputs of model '{model}' have {size} bytes, more than a batch may have")
         encoded = model.encode()
@@ -262,7 +262,7 @@ class Connection:
                 self.call_end = 0
 
     def compute(self, coroutine):
-        """What an async function returns."""
+        """Runs an async function and returns its result."""
         loop = asyncio.new_event_loop()
         loop.add_reader(self.socket, self.heard)
         self.room = asyncio.Semaphore(MAX_CALLS)
@@ -287,8 +287,10 @@ class Connection:
             os.close(descriptor)
 
     def grow(self, slot, sequence, size):
-        """Asks for memory for a result of `size` bytes; false if the server refuses it. A stream may get the memory that it
-        has, to be filled again: what is there has been taken then, and read."""
+        """Asks for memory for a result of `size` bytes. Returns False if the server refuses.
+
+        A stream may get its current memory again. The server has then read the contents.
+        """
         self.send(NEEDS_ROOM, 0, sequence, ROOM_HEAD.pack(size))
         while True:
             got = self.receive()
@@ -325,7 +327,7 @@ def importing(path):
 def load(path, name):
     """Returns the object `name` of the file at `path`."""
     folder = os.path.dirname(os.path.abspath(path))
-    sys.path[0] = folder  # in place of this file's
+    sys.path[0] = folder  # replaces the folder of this file
     sys.argv = [path]
     spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
     module = importlib.util.module_from_spec(spec)
@@ -364,7 +366,7 @@ def why_no_memory(error):
 
 
 def without_source(error):
-    """As full, without lines of the user's files: clients may see it."""
+    """Returns the traceback as full() does, but without source lines, because clients may see it."""
     frames = [f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n' for frame in user_traceback(error)]
     if isinstance(error, SyntaxError):
         where = f"{os.path.basename(error.filename or '')}, line {error.lineno}"
@@ -406,7 +408,7 @@ def serve(connection, function):
     while True:
         kind, count, sequence, message, descriptors = connection.next()
         if kind != RUN:
-            return  # told to stop, or the server is gone
+            return  # a stop message, or the server has closed
         slot, rows, input_room, output_room = RUN_HEAD.unpack_from(message, HEADER.size)
         passed = iter(descriptors)
         if input_room:
@@ -422,14 +424,14 @@ def serve(connection, function):
             place += tensor_size + 8 * rank
             inputs.append(ndarray(shape, dtypes[code], memory[0], offset))
         try:
-            end = 0  # of what lies in the output region
+            end = 0  # of the used part of the output region
             connection.batch = slot, sequence
             if connection.is_cancelled():
                 raise Cancelled("the batch was cancelled before it was begun")
             outputs = function(inputs, rows)
             if function.streams:
                 steps = outputs
-                for outputs in steps:  # at the end, those of the last step
+                for outputs in steps:  # after the loop: the outputs of the last step
                     end = give(connection, slot, sequence, PART, outputs, end, codes)
                     if connection.is_cancelled():
                         steps.close()
@@ -438,13 +440,13 @@ def serve(connection, function):
             give(connection, slot, sequence, RESULT, outputs, end, codes)
         except Cancelled as error:
             connection.send(FAILED, 0, sequence, str(error).encode())
-        except Exception as error:  # SystemExit and the like end the worker, as they say
+        except Exception as error:  # SystemExit and the like end the worker
             refused = is_refusal(error)
-            if not refused and time.monotonic() > quiet_until:  # what fails at every batch would fill the log
+            if not refused and time.monotonic() > quiet_until:  # a function that fails at every batch would fill the log
                 quiet_until = time.monotonic() + 1
                 sys.stderr.write("".join(ERROR_MARK + line for line in full(error).splitlines(True)))
             connection.send(FAILED, refused, sequence, fit(str(error) if refused else describe(error)))
-        if connection.cancelled:  # what may still come for one that has ended
+        if connection.cancelled:  # keeps only cancellations of later batches
             connection.cancelled = {number for number in connection.cancelled if number > sequence}
         if connection.left:
             for number in [number for number in connection.left if number <= sequence]:
@@ -452,12 +454,12 @@ def serve(connection, function):
 
 
 def give(connection, slot, sequence, kind, outputs, begin, codes):
-    """Writes outputs to the slot's memory, from `begin` on, and sends where they are. Returns their end."""
+    """Writes outputs to the slot's memory from offset `begin` on, and sends their offsets. Returns the end."""
     memory = connection.slots[slot]
     size = sum((output.nbytes + ALIGN - 1) // ALIGN * ALIGN for output in outputs)
     room = len(memory[1]) if memory[1] is not None else 0
     if begin + size > room:
-        begin = 0  # the memory is as good as empty then
+        begin = 0  # the memory is then empty
         if not connection.grow(slot, sequence, size):
             raise ValueError(f"the result has {size} bytes, more than a batch may have (--memory-budget)")
     payload = []
@@ -473,8 +475,8 @@ def give(connection, slot, sequence, kind, outputs, begin, codes):
 def main():
     descriptor, parent, (path, name, parts, argument) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:7]
     die_with(parent)
-    # The server ends its workers by closing their sockets, after what is in flight. Terminals and supervisors that
-    # signal whole groups of processes must not end them before.
+    # The server ends its workers by closing their sockets after the requests in flight. A terminal or supervisor that
+    # signals the whole process group must not end them earlier.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     connection = Connection(descriptor)

@@ -1,20 +1,20 @@
-"""How a user's function is called: what it takes and gives, and how batches become its arguments.
+"""Calls a Python model: reads the types of its inputs and outputs, and turns batches into its arguments.
 
-    def predict(x): ...                                   arrays, rows first; float32 where nothing else is said
+    def predict(x): ...                                   arrays, rows first; float32 by default
     def predict(x: NDArray[np.int64]) -> NDArray[np.float32]: ...
-    def predict(x: Annotated[np.ndarray, np.int64, (None, 16)]): ...   also its shape; None: any
-    def predict(x: list[float]) -> list[int]: ...         lists of rows; list[list[float]]: of lists
-    def predict(x: Ragged) -> Ragged: ...                 rows of lengths of their own, packed: .values, .offsets
-    def predict(text: list[str]) -> list[str]: ...        texts; list[bytes]: as they are
-    def predict(text: list[str]) -> Ragged: ...           where it takes none: of lengths of their own
-    def predict(x): yield ...                             a step of each row's result; Iterator[NDArray[np.int64]]
+    def predict(x: Annotated[np.ndarray, np.int64, (None, 16)]): ...   type and shape; None: any length
+    def predict(x: list[float]) -> list[int]: ...         lists of rows; list[list[float]]: rows that are lists
+    def predict(x: Ragged) -> Ragged: ...                 rows of different lengths, packed: .values, .offsets
+    def predict(text: list[str]) -> list[str]: ...        text inputs; list[bytes]: without decoding
+    def predict(text: list[str]) -> Ragged: ...           no ragged input: the output has lengths of its own
+    def predict(x): yield ...                             one step of each row's result; Iterator[NDArray[np.int64]]
     def predict(a, b): ...                                several inputs, by name
-    def predict(inputs: dict) -> dict: ...                by name; needs an example
+    def predict(inputs: dict) -> dict: ...                inputs and outputs by name; needs an example
     class Model: __init__, predict(batch), and optionally preprocess(item), postprocess(item), which may be annotated
                                                           with the types of an item: str, float, NDArray[np.uint8]
 
-An example (an attribute `example` of the function, the class or the module: a value, or a function that returns it) is
-called once at load; types that nothing else says are taken from it and from its result.
+An example is the attribute `example` of the function, the class or the module. It is a value, or a function that
+returns one. The model is called with it once, at load. Types that are not annotated come from this call.
 """
 
 import collections.abc
@@ -53,7 +53,7 @@ class InvalidArgument(ValueError):
 InvalidArgument.__module__ = "chairlift"
 
 
-CALLER = COMPUTE = IS_CANCELLED = None  # of the worker process that this runs in
+CALLER = COMPUTE = IS_CANCELLED = None  # set by the worker process
 
 
 async def infer(model, inputs=None, *, timeout=None, **named):
@@ -73,7 +73,7 @@ async def infer(model, inputs=None, *, timeout=None, **named):
 
 
 def offer_package():
-    """Has what functions import of the package work where it is not installed."""
+    """Makes `import chairlift` work in Python models if the package is not installed."""
     if importlib.util.find_spec("chairlift") is None:
         module = types.ModuleType("chairlift")
         module.Ragged, module.InvalidArgument, module.infer = Ragged, InvalidArgument, infer
@@ -89,9 +89,15 @@ def identity(batch):
 
 
 class Value:
-    """An input or output: its name, element type (None: unknown), shape (None: any), and as what the function
-    takes it: an array, a list of its rows ("rows"), nested lists of numbers ("numbers"), a list of texts ("str",
-    "bytes"), or a Ragged (of that class). `own`: its rows' lengths are those of no input."""
+    """An input or output.
+
+    dtype: element type. None: unknown.
+    shape: dimensions, -1 for any length. None: any shape.
+    lists: the form in the user's function. "": an array; "rows": a list of rows; "numbers": nested lists of numbers;
+        "str", "bytes": a list of texts.
+    ragged: the class Ragged, if the value is one.
+    own: whether the lengths of its rows differ from those of the ragged inputs.
+    """
 
     def __init__(self, name, dtype=None, shape=None, lists="", ragged=None):
         self.name, self.dtype, self.shape, self.lists, self.ragged = name, dtype, shape, lists, ragged
@@ -102,7 +108,7 @@ class Value:
         return self.dtype == "bytes"
 
     def learn(self, array):
-        """Takes what is not known from an example."""
+        """Sets the unknown properties from an example."""
         if self.dtype is None:
             self.dtype = served(array.dtype, f"'{self.name}'")
         if self.shape is None:
@@ -116,7 +122,7 @@ class Value:
 
 
 def of_annotation(name, annotation):
-    """None where the annotation is of a dictionary."""
+    """Returns the values that an annotation describes. Returns None if it is a dictionary."""
     if annotation in (inspect.Parameter.empty, np.ndarray, typing.Any):
         return Value(name)
     if is_ragged(annotation):
@@ -162,7 +168,7 @@ def of_annotation(name, annotation):
 
 
 def of_item_annotation(name, annotation):
-    """As of_annotation(), of one row."""
+    """Returns the values that the annotation of one row describes, as of_annotation() does for a batch."""
     if annotation in (inspect.Parameter.empty, typing.Any):
         return Value(name)
     if typing.get_origin(annotation) is not typing.Annotated:
@@ -186,16 +192,19 @@ def is_annotated(function):
 
 
 class Function:
-    """Called with the inputs of a batch and its rows, returns its outputs; both in the order of `inputs`, `outputs`.
+    """A Python model. Call it with the inputs and rows of a batch; it returns the outputs.
 
-    `parts`: what runs in this process, of a class in turn "preprocess", "predict", "postprocess"; or one of the hooks."""
+    Inputs and outputs are in the order of `inputs` and `outputs`.
+
+    parts: the methods that run in this process: "preprocess", "predict" and "postprocess" in turn, or one hook.
+    """
 
     def __init__(self, found, name, module, parts, argument=""):
         self.before = self.after = None
         example = getattr(found, "example", getattr(module, "example", None))
-        if parts[0] != "preprocess":  # it is of what goes into that
+        if parts[0] != "preprocess":  # the example is an input of preprocess()
             example = None
-        described = None  # what has predict's signature, where it is not what is called
+        described = None  # the function with predict's signature, if another one is called
         if "predict" not in parts:
             self.before = self.hook_of(found, name, parts[0], argument)
             described = found.predict
@@ -238,7 +247,7 @@ class Function:
             raise TypeError(f"'{name}' takes a Ragged beside lists or hooks of single items, which need rows")
 
     def read_types(self, predict, parts):
-        """From predict, and from hooks that are annotated, of what goes in here and what comes out."""
+        """Reads the types of inputs and outputs from the annotations of predict() and the hooks."""
         of_items = self.before is not None and is_annotated(self.before)
         if of_items:
             self.read_inputs(self.before, True)
@@ -270,11 +279,11 @@ class Function:
     def signature_of(found):
         try:
             return inspect.signature(found, eval_str=True)
-        except ValueError:  # written in C
+        except ValueError:  # a function written in C
             return inspect.Signature([inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)])
 
     def read_inputs(self, found, items):
-        """`items`: it takes those of one row."""
+        """Reads the inputs from the signature. `items`: its parameters are items of one row."""
         signature = self.signature_of(found)
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = [parameter for parameter in signature.parameters.values()
@@ -312,7 +321,7 @@ class Function:
             self.results = None if only is None else [only]
 
     def learn(self, example):
-        """From a call with an example."""
+        """Sets unknown types from a call with the example."""
         if self.values is not None and any(value.ragged for value in self.values):
             raise TypeError(f"'{self.name}' takes a Ragged: annotate its types (Annotated[Ragged, np.int64]) in place of "
                             "an example")
@@ -335,7 +344,7 @@ class Function:
         for part, value in zip(parts, self.values):
             array = np.asarray(part, dtype=value.dtype)
             if array.dtype == np.float64 and not isinstance(part, (np.ndarray, np.generic)):
-                array = array.astype(np.float32)  # a list of Python's numbers
+                array = array.astype(np.float32)  # a list of Python numbers
             value.learn(array)
             arrays.append(array)
         result = self.run(arrays)
@@ -359,7 +368,7 @@ class Function:
             value.learn(array)
 
     def run(self, arrays):
-        """The user's code, with the inputs as it takes them."""
+        """Runs the user's code, with the inputs in the form that it expects."""
         if self.before is not None:
             items = [self.before(*item) for item in zip(*map(self.of_item, self.values, arrays))]
             result = self.call(np.stack(items) if items and isinstance(items[0], (np.ndarray, np.generic)) else items)
@@ -393,13 +402,13 @@ class Function:
             made.close()
 
     def no_steps(self, last):
-        """What comes behind the last step."""
+        """Returns the outputs of a step with no rows, which marks the end of a stream."""
         if inspect.isgenerator(last):
             raise ValueError(f"'{self.name}' yielded nothing; it must yield a step of each row at least once")
         return [array[:, :0] for array in last]
 
     def checked(self, result, rows, offsets):
-        """As the server takes it; then the offsets of what has its own."""
+        """Returns the outputs in the form that the server expects, then the offsets of those with their own."""
         if isinstance(result, dict):
             missing = [value.name for value in self.results if value.name not in result]
             if missing:
@@ -459,7 +468,7 @@ class Function:
         return outputs + own
 
     def take_texts(self, arrays):
-        """Texts in place of their bytes; their offsets lie behind the inputs."""
+        """Replaces the bytes of text inputs by lists of texts. Their offsets follow the inputs."""
         count = len(self.values)
         texts = [i for i, value in enumerate(self.values) if value.text]
         if not texts:
