@@ -19,7 +19,7 @@ MAX_CONFIG_BYTES = 16 << 20
 MAX_TEMPLATE_BYTES = 1 << 20
 MAX_TEXT_BYTES = 128 << 10
 TEMPLATE_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
-RENDER_SECONDS = 5  # other texts of the model wait meanwhile
+RENDER_SECONDS = 5  # the model's other text inputs wait meanwhile
 RENDER_BYTES = 512 << 20
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 PR_SET_PDEATHSIG = 1
@@ -66,7 +66,7 @@ class Template:
         source = read_text(folder, TEMPLATE_FILE)
         if source is None:
             source = config.get("chat_template")
-        if isinstance(source, list):  # several, by name
+        if isinstance(source, list):  # several templates with names
             source = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
         if isinstance(source, dict):
             source = source.get("default")
@@ -111,7 +111,7 @@ class Template:
         return child.end(patience)
 
     def text_of(self, template, messages):
-        """In the child process."""
+        """Renders the messages, in the child process. Returns (text, error); one of them is empty."""
         try:
             text = template.render(messages=json.loads(messages), add_generation_prompt=True, tools=None, documents=None,
                                    **self.tokens)
@@ -128,7 +128,7 @@ class Template:
         if self.why is not None:
             raise InvalidArgument(self.why)
         messages = checked(messages)
-        for message in messages:  # OpenAI's newer name of it, which few templates know
+        for message in messages:  # OpenAI's newer name of the role, which few templates know
             if message["role"] == "developer" and not self.developers:
                 message["role"] = "system"
         messages = json.dumps(messages)
@@ -162,7 +162,7 @@ def compiled(source):
     import jinja2.sandbox
 
     class GenerationBlocks(jinja2.ext.Extension):
-        """{% generation %} … {% endgeneration %}, which mark for training what the model writes. Rendered, they add nothing."""
+        """{% generation %} … {% endgeneration %} mark the model's text for training. They add nothing to the text."""
 
         tags = {"generation"}
 
@@ -177,7 +177,7 @@ def compiled(source):
 
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                                                extensions=[GenerationBlocks, jinja2.ext.loopcontrols])
-    # jinja2's own escapes what HTML would.
+    # jinja2's own filter escapes characters for HTML.
     environment.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, separators=None, sort_keys=False: \
         json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     environment.globals["raise_exception"] = refuse
@@ -207,7 +207,7 @@ class Child:
         limit_memory(RENDER_BYTES)
         try:
             prepared, error = prepare(), ""
-        except Exception as raised:  # also of the Python that is made of a template
+        except Exception as raised:  # includes errors of the Python code that jinja2 generates
             prepared, error = None, str(raised) or type(raised).__name__
         self.send(error)
         while prepared is not None:
@@ -220,7 +220,7 @@ class Child:
             self.socket.sendall(struct.pack("=Q", len(data)) + data)
         except TimeoutError:
             raise
-        except OSError:  # what it said last tells more
+        except OSError:  # its last reply has the error
             pass
 
     def receive(self, seconds=RENDER_SECONDS):

@@ -9,19 +9,19 @@ import json
 import re
 import unicodedata
 
-# Parts of a normalizer that look at a character and those that combine with it.
+# Parts of a normalizer that read only a character and the characters that combine with it.
 LOCAL_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend",
                      "Precompiled"}
 SPLITS_AT_WHITE_SPACE = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 LOCAL_PRE_TOKENIZERS = {"Punctuation", "Digits"}
-# The patterns of GPT-4 and Llama 3, and of Qwen 2: no alternative goes on from a letter or digit to white space.
+# The patterns of GPT-4 and Llama 3, and of Qwen 2: no alternative continues from a letter or digit to white space.
 SPLIT_PATTERNS = {r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + digits +
                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+" for digits in ("", "{1,3}")}
-WORD = r"[^\W_]"  # letters and digits: no normal form combines them with what is before
+WORD = r"[^\W_]"  # letters and digits: no normal form combines them with the character before
 MODELS = {"WordPiece", "WordLevel", "Unigram", "BPE"}
 MAX_PIECE = 1024
-CHINESE = "[\u4e00-\u9fff]"  # each a word to a BertNormalizer
-MARK = "\u2581"  # what stands for a space
+CHINESE = "[\u4e00-\u9fff]"  # a BertNormalizer makes each a word
+MARK = "\u2581"  # the mark of a space
 
 
 def parts_of(part):

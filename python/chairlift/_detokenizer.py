@@ -1,15 +1,16 @@
-"""The last step of models that generate texts: a tokenizer.json as a function from tokens to text, which the server runs in
-a worker process. Its interpreter needs numpy and the package `tokenizers`.
+"""The detokenizer of generative models: turns tokens into text by a tokenizer.json.
 
-    ids [rows, length]       tokens in a row: some whose text is out already, then new ones; then, for each of these, as
-                             many that might have been in its place
-    options [rows, 3]        how many are the first; whether the new ones are the last (1) or more may follow (0); how many
-                             might be in the place of each, or -1
-    text [rows]              what the new ones add to the text: UTF-8, empty while its last character is not complete. Unless
-                             the last option is -1, behind it the names of those that might have been
-    lengths [rows, length]   unless that is -1, by token: bytes of what it adds to `text`
+The server runs it as a Python model in a worker process. The interpreter needs numpy and the package `tokenizers`.
 
-Special tokens have no text, but names. A token whose text is complete with another only is named as in the vocabulary.
+    ids [rows, length]       tokens: `known` ones whose text was already returned, then new ones. If `likely` >= 0, the
+                             alternatives follow: `likely` tokens for each new one
+    options [rows, 3]        `known`; 1 if the answer ends with the new tokens, else 0; `likely`, or -1 for no names
+    text [rows]              the text that the new tokens add, UTF-8. Empty while its last character is incomplete. If
+                             `likely` >= 0, the names of the alternatives follow
+    lengths [rows, length]   if `likely` >= 0: for each token, the number of bytes that it adds to `text`
+
+A special token has no text, but a name. If a token's text is complete only with another token, its name is the entry in
+the vocabulary.
 """
 
 import os
@@ -20,7 +21,7 @@ import numpy as np
 from _limits import limit_memory
 from chairlift import InvalidArgument, Ragged
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # all cores are needed for the model
 try:
     import _tokenizer_files
 except ImportError as error:
@@ -28,13 +29,13 @@ except ImportError as error:
     raise ImportError(f"{sys.executable} has no package tokenizers ({error}), which text inputs need: `pip install tokenizers` "
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
-INCOMPLETE = "\ufffd"  # what bytes of an incomplete character become
-LOAD_BYTES, RUN_BYTES = 4 << 30, 1 << 30  # of memory
-MAX_HELD_TOKENS = 64  # that may wait for a character to be complete, as in the server
+INCOMPLETE = "\ufffd"  # the decoder's text for an incomplete character
+LOAD_BYTES, RUN_BYTES = 4 << 30, 1 << 30  # limits on memory during load and run
+MAX_HELD_TOKENS = 64  # tokens that may wait for a complete character, as in the server
 
 
 class Texts:
-    """`argument`: the path of tokenizer.json."""
+    """The Python model. `argument` is the path of tokenizer.json."""
 
     def __init__(self, argument):
         limit_memory(LOAD_BYTES)
@@ -48,7 +49,7 @@ class Texts:
                 options: typing.Annotated[np.ndarray, np.int64, (None, 3)]) -> tuple[
                     typing.Annotated[list[str], "text"], typing.Annotated[Ragged, np.int64, "lengths"]]:
         said, lengths = [], np.zeros(len(ids.values), np.int64)
-        plain = []  # rows, and how many of their tokens are known
+        plain = []  # (index, tokens, known, last) of rows without names
         for (known, last, likely), begin, end in zip(options.tolist(), ids.offsets[:-1].tolist(), ids.offsets[1:].tolist()):
             row = ids.values[begin:end].tolist()
             new = (len(row) - known) // (1 + max(likely, 0))
@@ -87,7 +88,7 @@ class Texts:
                 window, read = read, i + 1
                 before = self.tokenizer.decode(row[window:read], skip_special_tokens=True)
         if not last and self.tokenizer.decode(row[window:], skip_special_tokens=True).endswith(INCOMPLETE):
-            texts = [""] * len(texts)  # until the rest comes
+            texts = [""] * len(texts)  # waits for the rest of the character
         return texts + names
 
     def name(self, context, token):

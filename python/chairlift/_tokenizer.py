@@ -1,15 +1,16 @@
-"""The first step of models that take text: a tokenizer.json and the files beside it, as a function that the server runs
-in a worker process. Its interpreter needs numpy and the package `tokenizers`.
+"""The tokenizer of models that take text inputs: turns text into tokens by a tokenizer.json and the files beside it.
 
-    text [rows]              one text, or the first of two; or, as OPTIONS say, token ids: int32, little-endian; or, of models
-                             that generate, the messages of a chat: JSON; or the name of a prompt, a zero byte, and a text
-    pair [rows]              the second of two (`Pairs` only)
-    options [rows, 2]        what to do with more tokens than the model takes: 0 refuse, 1 drop the last, 2 drop the first,
-                             3 drop those that tokenizer_config.json says (truncation_side; the last if it says none);
-                             what `text` is, one of the kinds below
-    input_ids, attention_mask, token_type_ids    of each row as many as it has tokens
+The server runs it as a Python model in a worker process. The interpreter needs numpy and the package `tokenizers`.
+
+    text [rows]              a text, or another kind of input as `options` say: the first text of a pair; token ids
+                             (int32, little-endian); a chat's messages (JSON); a prompt's name, a zero byte and a text
+    pair [rows]              the second text of a pair (`Pairs` only)
+    options [rows, 2]        truncation, if a text has more tokens than the model's maximum: 0 refuse, 1 drop the last,
+                             2 drop the first, 3 as truncation_side in tokenizer_config.json (default: the last);
+                             the kind of `text`, one of the constants below
+    input_ids, attention_mask, token_type_ids    ragged: one value for each token of a row
     num_tokens [rows, 1]
-    said [rows]              of the kinds that ask for it, what the tokens are in text; else empty
+    said [rows]              for the kinds from DESCRIBED on, the tokens as text; otherwise empty
 """
 
 import json
@@ -25,7 +26,7 @@ from _cuts import cuts_of
 from _limits import limit_memory
 from chairlift import InvalidArgument, Ragged
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processor's cores compute the model
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # all cores are needed for the model
 try:
     import _tokenizer_files
 except ImportError as error:
@@ -33,8 +34,8 @@ except ImportError as error:
                       "there, or have CHAIRLIFT_PYTHON name an interpreter that has it") from error
 
 TEXT, IDS, MESSAGES = 0, 1, 2
-PROMPTED = 3  # the name of a prompt, a zero byte, and a text
-ALONE = 4  # a text without a second one, of a model that takes pairs
+PROMPTED = 3  # a prompt's name, a zero byte and a text
+ALONE = 4  # a single text, for a model that takes pairs
 DESCRIBED, DESCRIBED_PLAIN = 5, 6  # a text; `said` is its tokens as JSON, with and without special tokens
 DECODED, DECODED_ALL = 7, 8  # token ids; `said` is their text, without and with special tokens
 
@@ -51,7 +52,7 @@ def max_tokens(folder):
                read_json(folder, "tokenizer_config.json").get("model_max_length")]
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= config.get("pad_token_id", 1) + 1  # the first ones count from behind the padding's
+        positions -= config.get("pad_token_id", 1) + 1  # the first position is after the padding's
     numbers.append(positions)
     return min([MOST_TOKENS] + [int(n) for n in numbers if isinstance(n, (int, float)) and 0 < n <= MOST_TOKENS])
 
@@ -74,16 +75,18 @@ class Part:
 
 
 class Encoder:
-    """Makes tokens of texts, and of pairs of them, `most` of each, and tokenizes no more of them than that takes. `truncate`: as
-    OPTIONS say. A row is its token ids, their types, and how many there are."""
+    """Tokenizes texts and pairs of texts, to at most `most` tokens. It tokenizes only the part of a text that is needed.
+
+    `truncate` is the first of the `options`. A row is its token ids, their types, and the number of tokens.
+    """
 
     def __init__(self, tokenizer, most):
         self.tokenizer, self.most = tokenizer, most
         self.cuts = cuts_of(tokenizer)
-        self.short = max(SHORT, 8 * most)  # characters; most texts with that many tokens have fewer
+        self.short = max(SHORT, 8 * most)  # characters; most texts with `most` tokens have fewer
 
     def is_short(self, entry):
-        """Whether it is not worth cutting."""
+        """Whether the entry is short enough to be tokenized whole."""
         return sum(map(len, entry)) <= self.short
 
     def row(self, entry, truncate, special=True):
@@ -101,14 +104,14 @@ class Encoder:
         return row_of(encoding)
 
     def lengths_to(self, text):
-        """Characters of longer and longer parts of a text, but not of all of it."""
+        """Yields increasing lengths of parts of a text, in characters, less than the whole text."""
         length = self.short
         while 2 * length < len(text):
             yield length
             length *= 4
 
     def begin_of(self, text, truncate, special):
-        """The tokens of a text known from its beginning to have too many, if the last are dropped; else None."""
+        """Returns the tokens of a text from its beginning alone, if that has too many tokens; otherwise None."""
         for length in self.lengths_to(text):
             found = self.cuts.search(text, length)
             if found is None:
@@ -123,21 +126,22 @@ class Encoder:
         return None
 
     def end_of(self, text, truncate, _):
-        """The tokens of a text known from its end to have too many, if the first are dropped; else None."""
+        """Returns the tokens of a text from its end alone, if that has too many tokens; otherwise None."""
         for length in self.lengths_to(text):
             places = self.cuts.finditer(text, len(text) - length)
             first, second = next(places, None), next(places, None)
             if second is None:
                 return None
             encoding = self.truncated(text[first.start():], truncate)
-            # Those of its first word may be others than in the middle of a text.
+            # The tokens of the first word may differ from those in the middle of a text.
             begins = [begin for (begin, _), extra in zip(encoding.offsets, encoding.special_tokens_mask) if not extra]
             if len(encoding) >= self.most and begins and begins[0] >= second.start() - first.start():
                 return encoding
         return None
 
     def row_of_pair(self, pair, truncate):
-        """The tokenizer's own truncation of pairs takes a time that is the product of both lengths."""
+        """Tokenizes and truncates a pair. The tokenizer's own truncation takes a time proportional to the product of
+        both lengths."""
         room = max(self.most - self.tokenizer.num_special_tokens_to_add(True), 0)
         cut = truncate != 2 and self.cuts is not None
         parts = [self.ids_of(text, cut) for text in pair]
@@ -145,7 +149,7 @@ class Encoder:
             if not truncate:
                 raise self.too_long()
             if room % 2 and min(len(part.ids) for part in parts) > room // 2:
-                # Each gets half of the room, and the longer one a token more.
+                # Each text gets half of the room, and the longer text one more token.
                 parts = [self.ids_of(text, False) for text in pair]
         first, second = (part.ids for part in parts)
         if len(first) + len(second) <= room:
@@ -161,7 +165,7 @@ class Encoder:
             first, second = first[:lengths[0]], second[:lengths[1]]
         else:
             first, second = first[len(first) - lengths[0]:], second[len(second) - lengths[1]:]
-        # Special tokens are where a small pair has them.
+        # A small pair shows the places of the special tokens.
         small = self.tokenizer.encode(*(part.small for part in parts))
         ids, types, seen = [], [], set()
         for token, kind, sequence in zip(small.ids, small.type_ids, small.sequence_ids):
@@ -172,7 +176,7 @@ class Encoder:
         return ids, types, len(ids)
 
     def ids_of(self, text, cut):
-        """A text's tokens. `cut`: only enough of them to know that there are too many."""
+        """Returns the tokens of a text as a Part. `cut`: stops when there are too many."""
         for length in self.lengths_to(text) if cut else ():
             found = self.cuts.search(text, length)
             if found is None:
@@ -200,8 +204,11 @@ def row_of(encoding):
 
 
 class Texts:
-    """`argument`: JSON of the path of tokenizer.json, of the element type of each output of tokens, and of what the files of
-    sentence-transformers say."""
+    """The Python model.
+
+    `argument` is JSON: the path of tokenizer.json, the element type of each output of tokens, and the settings of
+    sentence-transformers.
+    """
 
     def __init__(self, argument):
         said = json.loads(argument)
@@ -308,11 +315,11 @@ class Texts:
         return ids.tolist(), [0] * len(ids), len(ids)
 
     def side_of(self, truncate):
-        """For 3: what tokenizer_config.json says."""
+        """Returns the truncation for option 3, by tokenizer_config.json."""
         return truncate if truncate != 3 else 2 if self.side == "left" else 1
 
     def described(self, text, special_tokens):
-        """A row, and its tokens as text-embeddings-inference has them: `start` and `stop` are places in the text."""
+        """Returns a row, and its tokens in the format of text-embeddings-inference. `start` and `stop` are offsets."""
         text = text.lower() if self.prompts.lower else text
         encoding = self.tokenizer.encode(text, add_special_tokens=special_tokens)
         tokens = [{"id": token, "text": name, "special": True, "start": None, "stop": None} if special else
@@ -322,6 +329,6 @@ class Texts:
         return (encoding.ids, encoding.type_ids, len(encoding.ids)), json.dumps(tokens, separators=(",", ":"))
 
     def of_messages(self, text):
-        """The template says where the special tokens are."""
+        """Tokenizes the messages of a chat. The chat template adds the special tokens."""
         prompt = self.chats.render(self.decoded(text))
         return self.encoder.row((self.decoded(prompt.encode(errors="surrogatepass")),), 0, special=False)

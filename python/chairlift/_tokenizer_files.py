@@ -85,7 +85,7 @@ def set_ends(tokenizer, config):
         return
     text, whole = tokenizer.encode("a", add_special_tokens=False).ids, tokenizer.encode("a").ids
     at = next((i for i in range(len(whole) - len(text) + 1) if whole[i:i + len(text)] == text), None)
-    if not text:  # it has no token for this one
+    if not text:  # the tokenizer has no token for "a"
         at = 1 if whole and whole[0] == tokenizer.token_to_id(str(text_of(config.get("bos_token")))) else 0
     if at is None:
         raise ValueError(f"{CONFIG_FILE} says {' and '.join(said)}, and what tokenizer.json adds to a text cannot be told")
