@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""This build against an earlier one, row by row and in turns: whether a change made anything slower.
+"""Compares this build with an earlier one, row by row and in turns, to find out if a change made anything slower.
 
     make bench BENCH=before FLAGS="--other ../earlier/build/release"
 
-One request at a time on the models of `runtime`; recurrent models, trees and encoders in process, at full load and at
-a share of it; HTTP with a model that does nothing. `ratio` is above 1 where this build is the faster one. The earlier build needs its targets
-`chairlift`, `model_worker` and `sequence_load`.
+The models of `runtime` run one request at a time. Recurrent models, trees and encoders run in process, at full load and
+at a share of it. HTTP runs a model that does nothing. `ratio` is above 1 if this build is faster. The earlier build
+needs its targets `chairlift`, `model_worker` and `sequence_load`.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from models import builder, recurrent
 
 AIM = 0.98
 FULL = 64  # requests under way
-FEWEST = 300  # requests that a percentile is taken of
+FEWEST = 300  # requests per percentile
 SHARE = 0.6  # of the earlier build's peak, at which latencies are compared
 
 

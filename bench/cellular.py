@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""One LSTM or GRU layer behind an embedding: cellular batching against padding, and against what the same kernels do in a bare
-loop. In process, and over HTTP at the largest size.
+"""Compares cellular batching with padding, and with a bare loop of the same kernels, on one LSTM or GRU layer.
 
-Lengths are those of WMT sentences cut at 50, of Europarl sentences (to 147), or 24 for all. Full load keeps 256
-requests under way; `half load` sends Poisson arrivals at half of what the better of our baselines can take at most.
-`bucketed` and `graph_merge` are policies on the same kernels, with batches of 64; how many rows a task of cellular
-batching takes, the engine chooses (--rows). ONNX Runtime and PyTorch run batches of 64 of one bucket of 10, padded to
-its upper length, all full; of the ways to use both cores (one run on two threads, two runs of one thread each; PyTorch
-with oneDNN and without), each the one that was fastest before the first round. Below the rows of each load stand the
-factors that its distance to the bound is the product of (bench/load.py, add_factors).
+The layer follows an embedding. It runs in process, and over HTTP at the largest size. Lengths are those of WMT
+sentences cut at 50, of Europarl sentences (up to 147), or always 24. Full load keeps 256 requests in flight. `half
+load` sends Poisson arrivals at half of the peak of our better baseline.
+
+`bucketed` and `graph_merge` are policies on the same kernels, with batches of 64. The engine chooses the rows of a
+cellular task (--rows). ONNX Runtime and PyTorch run full batches of 64 from one bucket of width 10, padded to its upper
+length. Each uses both cores in the way that was fastest before the first round: one run on two threads or two runs on
+one thread; PyTorch with or without oneDNN. Below the rows of a load are the factors of its distance to the bound
+(bench/load.py, add_factors).
 """
 
 import argparse
@@ -44,7 +45,7 @@ LENGTHS = {  # name: (file, longest)
 BASELINES = ("bucketed", "merged")
 MODELS = {"lstm": (recurrent.lstm_encoder, 4), "gru": (recurrent.gru_encoder, 3)}  # name: (model, gates)
 SIZES = ["lstm:1024", "lstm:512", "lstm:256", "lstm:128", "lstm:64", "gru:1024", "gru:256", "gru:128"]
-OF_BOUND = {1024: 0.88, 512: 0.86, 256: 0.84, 128: 0.75}  # what the loop should reach of the FMA bound
+OF_BOUND = {1024: 0.88, 512: 0.86, 256: 0.84, 128: 0.75}  # the share of the FMA bound that the loop should reach
 
 
 def draw_lengths(name, count, seed):
@@ -56,7 +57,7 @@ def draw_lengths(name, count, seed):
 
 
 def padded_batches(lengths):
-    """Full batches of one bucket each: [(lengths, what they are padded to)]."""
+    """Returns full batches of one bucket each: [(lengths, padded length)]."""
     buckets = {}
     for length in lengths:
         buckets.setdefault((length - 1) // BUCKET, []).append(length)
@@ -78,7 +79,7 @@ def onnxruntime_session(path, threads):
 
 
 class OnnxRuntime:
-    """Useful tokens a second, in the faster of two ways."""
+    """ONNX Runtime: measures useful tokens a second, in the faster of two ways."""
 
     def __init__(self, path, batches, seconds):
         self.batches = batches
@@ -201,7 +202,7 @@ class Measurement:
                                     the_rest=statistics.median(values) / self.bound / padding)
 
     def peaks(self, name):
-        """Full load on those lengths; what the rest needs to know of it."""
+        """Measures full load on those lengths. Returns the peaks for the other measurements."""
         lengths = draw_lengths(name, 8192, 1)
         engines = {"cellular": self.engine("cellular", lengths), "bucketed": self.engine("bucketed", lengths),
                    "merged": self.engine("graph_merge", lengths)}

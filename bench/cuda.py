@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""An NVIDIA GPU: encoders on packed tokens, recurrent cells and cellular batching against padding in buckets and against
-PyTorch, rows through memory-bound kernels, each against what this GPU was measured to do."""
+"""Measures an NVIDIA GPU: encoders on packed tokens, recurrent cells, cellular batching, and memory-bound kernels.
+
+Cellular batching is compared with padding in buckets and with PyTorch. Each row is compared with the GPU's measured
+peak rates."""
 
 import json
 import pathlib

@@ -1,5 +1,6 @@
-"""The models of BENCH=cuda, with weights at random, and the lengths of their requests: BERT-base in float32 and in halves,
-an LSTM behind an embedding.
+"""Writes the models of BENCH=cuda with random weights, and draws the lengths of their requests.
+
+The models are BERT-base in float32 and in 16 bits, and an LSTM after an embedding.
 
     python3 bench/cuda_models.py FOLDER [NAME ...]
 """

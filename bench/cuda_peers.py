@@ -1,4 +1,4 @@
-"""What PyTorch reaches on this GPU, each way at its best, and what the GPU does at most: one line of JSON each.
+"""Measures the best rates of PyTorch on this GPU, and the GPU's peak rates. Prints one line of JSON for each.
 
     python3 bench/cuda_peers.py --seconds 20
 """

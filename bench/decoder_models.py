@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The models of `make bench BENCH=decoders`, with seeded weights, in the forms that the peers take.
+"""Writes the models of `make bench BENCH=decoders`, with seeded weights, in the formats of the peers.
 
     decoder_models.py FOLDER [--only SUBSTRING]     writes what is missing
 
-Run with the peers' environment (build/decoder_peers), which sees the packages of .venv. FOLDER/<name>/ is a model's
-folder, with files as Hugging Face's exporters write them, from PyTorch's TorchScript exporter; FOLDER/<name>/ctranslate2 the same
-weights as CTranslate2's own converters lay them out, and FOLDER/<name>/model.gguf as llama.cpp's does.
+Run it in the peers' environment (build/decoder_peers), which sees the packages of .venv. FOLDER/<name>/ is a model's
+folder, with the files of Hugging Face's exporters, from PyTorch's TorchScript exporter. FOLDER/<name>/ctranslate2 has
+the same weights in the format of CTranslate2's converters, and FOLDER/<name>/model.gguf in that of llama.cpp.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def seeded(shape):
     untied = dict(tie_word_embeddings=False)  # else seeded weights repeat a token for ever
     if shape.name == "gpt2":
         model = t.GPT2LMHeadModel(t.GPT2Config())
-        # Likewise: what comes next should depend on where it is.
+        # Likewise: the next token should depend on the position.
         model.transformer.wpe.weight.data.normal_(0, 0.5)
     elif shape.name == "t5_small":
         model = t.T5ForConditionalGeneration(t.T5Config(
@@ -156,7 +156,7 @@ def write_gguf(shape, model, path):
 
 
 def write(shape, folder):
-    """What is missing of one model."""
+    """Writes the missing files of one model."""
     first = "encoder_model.onnx" if shape.source else "model.onnx"
     forms = {folder / "1" / first: lambda model: write_onnx(shape, model, folder / "1"),
              folder / "ctranslate2" / "model.bin": lambda model: write_ctranslate2(shape, model, folder / "ctranslate2")}

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Other ways to generate on two cores, in a process of its own: CTranslate2, ONNX Runtime in loops, llama.cpp.
+"""Runs the peers that generate on two cores, in a separate process: CTranslate2, loops of ONNX Runtime, llama.cpp.
 
     decoder_peers.py NAME FOLDER KIND…     a model of decoder_models.py; ctranslate2, ort, llama.cpp
 
-A line of JSON in, a line out:
+It reads one line of JSON for each question, and answers with one line:
     {"ask": "ways"}                                                     [names]
     {"ask": "check", "way": W, "prompts": [[…]], "tokens": N}           [[tokens of the answers]]
     {"ask": "run", "way": W, "counts": [[prompt, answer], …]}           seconds until all are answered
     {"ask": "serve", "way": W, "counts": …, "rate": R, "seconds": S, "seed": N}     latencies of Poisson arrivals in ms
 
-Answers have the lengths that are asked for, whatever their tokens. Batches are made by the lengths of answers or
-prompts, which no server knows beforehand: the peers' best case.
+Answers have the requested lengths, whatever their tokens. Batches are formed by the lengths of answers or prompts. No
+server knows these in advance, so this is the peers' best case.
 """
 
 import concurrent.futures

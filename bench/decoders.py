@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Models that generate, float32, both cores, greedy (`turbo_decoder`: beams), answers of forced lengths: ours against CTranslate2,
-loops over ONNX Runtime (greedy) and llama.cpp (GPT-2 alone), each in the way that was fastest before the first round.
+"""Compares generation with CTranslate2, loops of ONNX Runtime (greedy) and llama.cpp (only GPT-2).
 
-`bound`: what the products' FLOPs take at the measured peak, or what reading the weights once a step and the keys and
-values takes at the measured bandwidth, whichever is longer.
+Models are float32, on both cores, greedy (`turbo_decoder`: with beams). Answers have forced lengths. Each peer runs in
+the way that was fastest before the first round.
+
+`bound` is the longer of two times: the products' FLOPs at the measured peak, or the bytes read at the measured
+bandwidth. The bytes are the weights, once per step, and the keys and values.
 """
 
 import functools
@@ -84,7 +86,7 @@ class Peers:
         return json.loads(line)
 
     def check(self):
-        """All answer alike, but where two tokens are as likely."""
+        """Checks that all give the same answers, except where two tokens are equally likely."""
         prompts = [[5, 6, 7, 8], list(range(9, 16)), list(range(2, 30))]
         answers = {way: self.ask("check", way=way, prompts=prompts, tokens=10) for way in self.ways}
         first = next(iter(answers.values()))

@@ -3,7 +3,7 @@
 
     dynet_peer.py CELLS_FOLDER TREES.txt
     > closed BATCH FORM SECONDS      batches of trees, one after the other
-    > open BATCH FORM RATE SECONDS SEED   Poisson arrivals; a batch takes who waits, at most BATCH
+    > open BATCH FORM RATE SECONDS SEED   Poisson arrivals; a batch takes the waiting requests, at most BATCH
     < one line of JSON: seconds, trees, nodes, latencies in ms
 
 The weights are those of our cells (leaf.onnx, internal.onnx, classes.onnx), and the first tree's answer is compared

@@ -1,8 +1,8 @@
-"""Other ways to run a BERT encoder on requests of varying length, each with both cores.
+"""Runs the peers of the encoder benchmarks: a BERT encoder on requests of varying length, each with both cores.
 
-A way takes a list of requests (arrays of token ids) and computes every token's last hidden state. ONNX Runtime is
-driven in each way that a user might; CTranslate2, with the same weights, and OpenVINO in the ways that their
-documentation gives for latency and for throughput.
+A way takes a list of requests (arrays of token ids) and computes every token's last hidden state. ONNX Runtime runs in
+each way that a user might choose. CTranslate2 (with the same weights) and OpenVINO run as their documentation
+recommends for latency and for throughput.
 """
 
 import concurrent.futures

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""An encoder under Poisson arrivals, in process on both cores: our engine against the peer that is fastest.
+"""Compares our engine with the fastest peer on an encoder under Poisson arrivals, in process on both cores.
 
-Requests have RTE's lengths. The rate is 60% of what the best peer takes at most (its fastest way that does not need
-all requests at hand beforehand, which a server has not). The peer gets the kindest server that there can be: threads
-of this process that take the next request from a queue, each with its own share of the cores.
+Requests have RTE's lengths. The rate is 60% of the best peer's peak, in its fastest way that a server could use: one
+that does not need all requests in advance. The peer gets an ideal server: threads of this process take the next request
+from a queue, each with its own share of the cores.
 """
 
 import pathlib

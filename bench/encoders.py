@@ -1,4 +1,4 @@
-"""What the encoder benchmarks share: models with seeded weights, lengths of requests, operations that they take."""
+"""The common part of the encoder benchmarks: models with seeded weights, lengths of requests, and FLOPs."""
 
 import functools
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The figures of BatchMaker's evaluation (EuroSys 2018, §7), drawn from simulations, the published numbers beside them.
+"""Draws the figures of BatchMaker's evaluation (EuroSys 2018, §7) from simulations, beside the published numbers.
 
-One number is calibrated on a published point: how much slower a step is inside the system than alone, on the fixed
-length of 24 (23.6 K req/s of 27,136 possible). What a tree cell costs is published nowhere, so two more numbers are
-calibrated on the two published peaks for trees. All else is a prediction; docs/concepts/simulation.md discusses it.
+One number is calibrated on a published point: the slowdown of a step inside the system. The point is the fixed length
+of 24 (23.6 K req/s of 27,136 possible). The cost of a tree cell is not published, so two more numbers are calibrated on
+the two published peaks for trees. All other results are predictions; docs/concepts/simulation.md discusses them.
 """
 
 import argparse

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""The figures of DVABatch's evaluation (USENIX ATC 2022, §8): simulated on cost curves like a GPU's, and as measured here,
-the published numbers beside them.
+"""Draws the figures of DVABatch's evaluation (USENIX ATC 2022, §8), simulated and as measured here.
 
-The document's figures are images, and it publishes no operator's time but two curves (its Figure 5), so the curves are made up
-to what its text says of them: an operator takes the same time up to its preferred batch and in proportion from there on. Two numbers are
-calibrated on published ones: what a stage takes besides (0.29 ms a query over four stages, §8.8), and DelayBatch's delay, so
-that its mean at low load is what the published cuts say, 1.3 times ZeroBatch's. docs/concepts/simulation.md discusses it.
+The simulation uses cost curves like a GPU's. The published numbers are beside the results. The paper's figures are
+images, and it publishes only two curves of operators (its Figure 5). So the curves follow its text: an operator takes
+constant time up to its preferred batch, and proportional time beyond it.
+
+Two numbers are calibrated on published ones. The first is the overhead of a stage (0.29 ms a query over four stages,
+§8.8). The second is DelayBatch's delay: its mean at low load must be 1.3 times ZeroBatch's, as the published cuts say.
+docs/concepts/simulation.md discusses this.
 """
 
 import argparse

@@ -106,7 +106,7 @@ class WorkerFailed(SystemExit):
 
 
 class Told:
-    """A program that runs something as often as a line on its standard input says."""
+    """A program that runs its work n times for each line with n on its standard input."""
 
     def __init__(self, program, *arguments, **environment):
         self.program = program.name

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every kernel of the hot path on one thread, its processor time against its bound: max(FLOPs / measured peak, bytes / measured bandwidth).
+"""Measures every kernel of the hot path on one thread, and compares its processor time with its bound.
 
-The shapes are those of tests/ops/kernel_cases.h, which the tests compare with float64. If an implementation does not
-take a case, the row has the reason instead. Layers of recurrent cells of hidden sizes 16 to 2,048 at 1, 8 and 64 rows
-stand beside ONNX Runtime's LSTM, GRU and RNN on one thread, round by round.
+The bound is max(FLOPs / measured peak, bytes / measured bandwidth). The shapes are those of tests/ops/kernel_cases.h,
+which the tests compare with float64. If an implementation refuses a case, the row has the reason. Recurrent layers of
+hidden sizes 16 to 2,048 at 1, 8 and 64 rows are compared with ONNX Runtime's LSTM, GRU and RNN on one thread, in turns.
 """
 
 import json

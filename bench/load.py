@@ -1,4 +1,4 @@
-"""One model under load through bench/sequence_load: in process, or on a server of its own over HTTP."""
+"""Runs one model under load with bench/sequence_load: in process, or over HTTP on a separate server."""
 
 import json
 import pathlib

@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""Memory of an encoder's intermediates over requests of 5 to 500 tokens, then short ones (TurboTransformers §4.2).
+"""Measures the memory of an encoder's intermediates: requests of 5 to 500 tokens, then short ones.
 
-Four ways to place the records that our plans trace from the graph: our arena (one chunk a worker, greedy by size,
-handed back when it is of no use for long), the document's list of chunks, a caching allocator, and greedy-by-size
-offsets for each request alone, which is the least. Ours is measured while the model runs, the others are computed.
+This is the experiment of TurboTransformers §4.2. It compares four ways to place the tensors that our plans record:
+
+* our arena: one chunk per worker, greedy by size, released when it is unused for long
+* the document's list of chunks
+* a caching allocator
+* greedy-by-size offsets for each request alone, which is the minimum
+
+Ours is measured while the model runs. The others are computed.
 """
 
 import json

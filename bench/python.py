@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Functions as models and the Python package: items a second of a trivial function (rows of 256 bytes, batches of up to
-64) in process and over HTTP beside other function servers; what a worker process adds; large rows; killed workers;
-`model(x)` of MiniLM beside the C++ call and ONNX Runtime; /v1/embeddings beside infinity-emb and fastembed; and the
-experiment of "Service Batching from Scratch" (examples/batched_service.py).
+"""Measures Python models and the Python package:
 
-wrk loads every server, 64 connections (32 of /v1/embeddings), each in the fastest format that it takes; peers run in
-virtual environments of their own (tools/requirements-python-peers.txt). `--parts` runs some of it.
+* items a second of a trivial function (rows of 256 bytes, batches of up to 64), in process, over HTTP, and on peers
+* the overhead of a worker process, large rows, and killed workers
+* `model(x)` of MiniLM, compared with the C++ call and ONNX Runtime
+* /v1/embeddings, compared with infinity-emb and fastembed
+* the experiment of "Service Batching from Scratch" (examples/batched_service.py)
+
+wrk loads every server with 64 connections (32 for /v1/embeddings), in the fastest format that the server takes. Peers
+run in separate virtual environments (tools/requirements-python-peers.txt). `--parts` runs some of it.
 """
 
 import asyncio
@@ -67,7 +70,7 @@ def memcpy_rate():
 
 
 def rates(function, seconds):
-    """What bench/function_rates measures, by load."""
+    """Returns the results of bench/function_rates by load."""
     out = subprocess.run([harness.BUILD / "bench" / "function_rates", f"{HERE / function}:predict", str(seconds)],
                          capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
     lines = [json.loads(line) for line in out.splitlines()]
@@ -401,7 +404,7 @@ def embedding_rows(report, rounds, seconds, only):
 
 
 def call_rows(report, rounds, seconds):
-    """A model that does next to nothing: what a call from Python costs."""
+    """Measures the cost of a call from Python, on a model that does almost nothing."""
     import chairlift
     import onnxruntime
 

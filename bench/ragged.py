@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Encoders on requests of varying length, in process on both cores: packed tokens against padding.
+"""Compares packed tokens with padding on encoders with requests of varying length, in process on both cores.
 
-`batch of 32`: as many requests at once, seconds until all are answered. `full load`: as fast as they are taken; ours
-with 64 requests under way (policies on the same kernels: 64 at once), a peer with all of them at hand. Each peer in the
-way that was fastest before the first round (of ONNX Runtime, sorted buckets of 8 and padded batches besides); `bound`
-is the time that the multiply-adds of the requests' own tokens take at the measured peak.
+`batch of 32` sends 32 requests at once and measures the seconds until all are answered. `full load` measures the peak
+rate: ours with 64 requests in flight (policies on the same kernels: 64 at once), a peer with all requests in advance.
+Each peer runs in the way that was fastest before the first round. For ONNX Runtime, sorted buckets of 8 and padded
+batches are shown too. `bound` is the time of the multiply-adds of the requests' own tokens at the measured peak.
 """
 
 import pathlib

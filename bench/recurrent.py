@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""LSTM, GRU (both resets) and RNN operators of every size against ONNX Runtime, in turns, on one thread by default, and
-against oneDNN's layers on one thread.
+"""Compares LSTM, GRU (both resets) and RNN operators of every size with ONNX Runtime and with oneDNN's layers.
 
-A row is one operator over a sequence, of 16 to 2,048 units, one sequence at a time or several. Each checks first that
-all give the same answer. Ours is a request to an engine; oneDNN's (bench/recurrent_onednn.cc) is the bare layer with
-its weights packed before. `bound` is the larger of the multiply-adds at the measured peak and, in each step, the
-recurrent weights at the bandwidth of the levels of cache that hold them (the second level's is taken as no bound), as %
-of our time.
+Runs take turns. ONNX Runtime uses one thread by default, oneDNN always. A row is one operator of 16 to 2,048 units over
+one sequence or several. Each row checks first that all give the same answer. Ours is a request to an engine. oneDNN's
+(bench/recurrent_onednn.cc) is the bare layer with packed weights.
+
+`bound` is a time as % of our time, the larger of two. The first is the multiply-adds at the measured peak. The second
+is the recurrent weights of each step at the bandwidth of the cache levels that hold them. The second-level cache counts
+as unbounded.
 """
 
 import collections

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One model, one request after another: Chairlift's engine against ONNX Runtime, same threads, in turns.
+"""Compares Chairlift's engine with ONNX Runtime on one model, one request after another, with the same threads.
 
-Each row checks first that both give the same answer. `bound` is the time that the model's multiply-adds take at the
-measured peak, or its weights at the measured bandwidth (the larger), as % of our time; Winograd convolution does fewer
-multiply-adds than are counted, and bytes are multiplied faster, so it can pass 100%. For models with 4-bit weights
-`int8` lets both sides round activations to 8 bits, as such models mostly do; where a rounding falls otherwise, answers
-differ by more than elsewhere.
+The engines take turns. Each row checks first that both give the same answer. `bound` is the larger of two times, as %
+of our time: the model's multiply-adds at the measured peak, and its weights at the measured bandwidth. It can exceed
+100%: Winograd convolutions need fewer multiply-adds than are counted, and bytes are multiplied faster. For models with
+4-bit weights, `int8` lets both sides round activations to 8 bits, as is usual. Different rounding then gives larger
+differences.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ from models import bert, builder, recurrent, vision
 
 AIM_EVERY_ROW = 1.0
 AIM_MEDIAN = 1.2
-ROUNDED = 0.02  # of the output's range: what a few roundings that fall otherwise do to answers
+ROUNDED = 0.02  # of the output's range: the effect of a few different roundings
 
 
 def tokens(batch, length):

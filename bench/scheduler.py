@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the scheduler takes of each cell node's time, against 0.5 µs; how that grows with workers and models, against 1 µs;
-and how fast cells are simulated, against 10⁶ a second.
+"""Measures the scheduler: its time per cell node, its growth with workers and models, and the speed of simulations.
 
-`peer` is the aim, and `ratio` is above 1 where we are faster than that.
+The aims are 0.5 µs per node, 1 µs with many workers and models, and 10⁶ simulated cells a second. `peer` is the aim,
+and `ratio` is above 1 if we are faster.
 """
 
 import json

@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
-"""Models in stages under load: policies `staged` and `cellular` (docs/concepts/stages.md) against `none` and `window`.
+"""Compares policies on models in stages under load: `staged` and `cellular` (docs/concepts/stages.md) with baselines.
 
-`zero` and `delay` are DVABatch's ZeroBatch and DelayBatch: batches of up to 64, the oldest request waiting for no company, or
-for as long as makes the peak highest (`chairlift bench --tune-delay`). BERT's batches are padded there: all that waits together
-(`naive`), and cut by length after a delay (`length_dp`), which is more than the document's does; ours runs packed (`tokens`), which
-needs no stage boundary for requests of other lengths to share a batch. `staged` stands beside it, packed and cut between layers.
+The baselines `none` and `window` are `zero` and `delay`: DVABatch's ZeroBatch and DelayBatch with batches of up to 64.
+In `zero`, the oldest request does not wait for others. In `delay`, it waits for the time that gives the highest peak
+(`chairlift bench --tune-delay`).
 
-A side's peak is the highest rate of Poisson arrivals whose p99 is within the objective. Loads are shares of the better peak of
-`zero` and `delay`; each side gets the same arrivals. `steps` raises the rate by steps to half above that peak; `gaps` are
-the arrivals of a real trace at the medium rate. `companions` says how many images share a task in each stage of VGG-19 under
-`cellular`. `early_exit` is ResNet-50 with an exit behind its first group, which half of the images take, against the same model
-without exits. A run in which the load generator could not keep up, twice, counts as not measured.
+BERT's baselines pad their batches: all waiting requests together (`naive`), or cut by length after a delay
+(`length_dp`), which is better than the document's. Ours runs packed tokens (`tokens`). It can batch requests of
+different lengths without a stage boundary. `staged` is also measured, packed and cut between layers.
 
-With --quick the models are small, loads are short, and the delay is not tuned. Else it takes long (a low load of a
-large model gives few requests a second), so it may run in pieces: `--only` names models, `--parts` parts, and `--more` adds to
-what --output holds from earlier pieces of the same commit; the aims are printed over all of it.
+A side's peak is the highest rate of Poisson arrivals with a p99 within the objective. Loads are shares of the better
+peak of `zero` and `delay`. Each side gets the same arrivals.
+
+* `steps` raises the rate in steps to 1.5 times that peak.
+* `gaps` uses the arrivals of a real trace at the medium rate.
+* `companions` counts the images per task in each stage of VGG-19 under `cellular`.
+* `early_exit` compares ResNet-50 that has an exit after its first group with the model without exits. Half of the
+  images take the exit.
+
+If the load generator cannot keep up twice, the run counts as not measured. With --quick the models are small, loads are
+short, and the delay is not tuned. Otherwise it takes long, because a low load of a large model has few requests a
+second. It can run in pieces: `--only` names models and `--parts` parts. `--more` adds to the results in --output from
+earlier pieces of the same commit. The aims are printed over all results.
 """
 
 import dataclasses
@@ -83,7 +90,7 @@ CUTS = {
 
 
 class Loads:
-    """One model, and what `chairlift bench` measures of it."""
+    """One model, and the measurements of `chairlift bench` for it."""
 
     def __init__(self, name, model, path, seconds, requests):
         self.name, self.model, self.path, self.seconds, self.requests = name, model, path, seconds, requests

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An embedding and an LSTM or GRU layer in PyTorch, on padded batches: a process of bench/cellular.py.
+"""Runs an embedding and an LSTM or GRU layer in PyTorch on padded batches: a process of bench/cellular.py.
 
     torch_peer.py MODEL.onnx BATCHES.json THREADS ONEDNN
     > SECONDS FIRST STEP     batches FIRST, FIRST + STEP, ... in turn

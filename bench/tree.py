@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A binary TreeLSTM over parse trees of the Stanford Sentiment Treebank: cellular batching against merged graphs.
+"""Compares cellular batching with merged graphs on a binary TreeLSTM over trees of the Stanford Sentiment Treebank.
 
-A request is one tree; a leaf and an inner node are cells, as in examples/models/cells.py. Full load keeps 256 requests
-under way; latencies are those of Poisson arrivals. How many rows a task takes, the engine chooses (--rows).
-`graph_merge` is a policy on the same kernels: the graphs of at most 64 requests run level by level, and no request
-leaves before all have ended. DyNet merges the same by its automatic batching. It runs on one thread, so it has two
-processes, each with half of the requests; of the batch sizes and of two ways to write the gates, those that were
-fastest before the first round. Below the rows of each load stand the factors that its distance to the bound is the
-product of (bench/load.py, add_factors).
+A request is one tree. Leaves and inner nodes are cells, as in examples/models/cells.py. Full load keeps 256 requests in
+flight. Latencies are those of Poisson arrivals. The engine chooses the rows of a task (--rows). `graph_merge` is a
+policy on the same kernels. It runs the graphs of at most 64 requests level by level, and answers them when all have
+ended.
+
+DyNet merges graphs by its automatic batching. It has one thread, so two processes run, each with half of the requests.
+It uses the batch size and the form of the gates that were fastest before the first round. Below the rows of a load are
+the factors of its distance to the bound (bench/load.py, add_factors).
 """
 
 import contextlib

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Models that we did not choose ourselves, one request after another: Chairlift's engine against ONNX Runtime, same
-threads.
+"""Compares Chairlift's engine with ONNX Runtime on common models, one request after another, with the same threads.
 
-The models (zoo_models.py) are exported once, into build/zoo; remove a file to have it written again. Each row checks
-first that our answer is that of ONNX Runtime with its optimisers off; one that is not counts as a failure, and the
-others go on. The row says so if ONNX Runtime with its optimisers differs from itself without them. Both engines, with
-each number of threads, take turns. Before each turn all sleep for harness.TURN_PAUSE_SECONDS, so that ONNX Runtime's
-idle threads stop spinning for work and take no core from the next engine. `bound` is as in runtime.py, and left out
-where a model has operators that flops.py does not count. Below a row where ONNX Runtime is faster: the three operators
-that take the most of our time.
+The models (zoo_models.py) are exported once, into build/zoo; remove a file to export it again. Each row checks first
+that our answer equals that of ONNX Runtime without its optimisers. If it does not, the row fails and the others
+continue. If ONNX Runtime's optimisers change its own answer, the row says so.
+
+Both engines take turns with each number of threads. Before each turn all sleep for harness.TURN_PAUSE_SECONDS, so that
+ONNX Runtime's idle threads stop spinning and do not take a core from the next engine. `bound` is defined as in
+runtime.py. It is left out if flops.py does not count all operators of the model. If ONNX Runtime is faster, the row is
+followed by our three slowest operators.
 """
 
 import collections
@@ -120,7 +120,7 @@ def bound_seconds(path, inputs, peak):
 
 
 def slowest_operators(path, threads, inputs, folder):
-    """What `chairlift profile --operators` says takes longest."""
+    """Returns the slowest operators by `chairlift profile --operators`."""
     written = folder / "operators.json"
     shapes = [flag for name, value in inputs.items() if value.ndim
               for flag in ("--shape", f"{name}={','.join(str(size) for size in value.shape)}")]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The models of `make bench BENCH=zoo`: name, family, how it is made, inputs at the sizes that people use.
+"""The models of `make bench BENCH=zoo`: name, family, builder, and inputs of common sizes.
 
     zoo_models.py FOLDER [--only SUBSTRING]     writes FOLDER/<name>.onnx where it is missing, or <name>.error
 
-Architectures of torchvision, timm and transformers, and those of zoo_networks.py, with seeded weights and
-normalisations that fit them, exported by PyTorch's TorchScript exporter (opset 17, the batch open); and the pretrained
-models that the examples' packages carry. Text encoders have at most 30,522 rows of embeddings: a run reads only those
-of its tokens.
+The architectures are those of torchvision, timm, transformers and zoo_networks.py. They have seeded weights and fitting
+normalisations, and are exported by PyTorch's TorchScript exporter (opset 17, dynamic batch). The pretrained models in
+the examples' packages are added. Text encoders have at most 30,522 rows of embeddings, because a run reads only the
+rows of its tokens.
 """
 
 import argparse

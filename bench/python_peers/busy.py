@@ -1,4 +1,4 @@
-"""Computes for 5 ms a batch, however many rows it has."""
+"""A function that computes for 5 ms per batch, whatever the number of rows."""
 
 import time
 

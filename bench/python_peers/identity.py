@@ -1,4 +1,4 @@
-"""What Chairlift serves: each row as it came."""
+"""The function that Chairlift serves: returns each row unchanged."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""litserve PORT: batches of up to 64; JSON, for it takes no raw bytes; its zeromq and fast queue."""
+"""litserve PORT: batches of up to 64, JSON (it does not accept raw bytes), with its zeromq and fast queue."""
 
 import sys
 

@@ -1,5 +1,7 @@
-"""mosec: rows as raw bytes, as its documentation has it for speed; batches of up to $BATCH that wait at most a
-millisecond for more requests, the least that it takes."""
+"""mosec: rows as raw bytes, which its documentation recommends for speed.
+
+Batches of up to $BATCH wait at most one millisecond for more requests, the least that it accepts.
+"""
 
 import os
 
