@@ -1,4 +1,4 @@
-"""How the examples ask a running server, with the standard library alone."""
+"""Sends requests of the examples to a running server, with only the standard library."""
 
 import json
 import sys
@@ -7,12 +7,12 @@ import urllib.request
 
 
 def infer(url, model, body):
-    """The outputs of a request to a model, by name."""
+    """Sends an inference request to a model. Returns its outputs by name."""
     return {output["name"]: output["data"] for output in post(url, f"/v2/models/{model}/infer", body)["outputs"]}
 
 
 def post(url, path, body):
-    """The answer to a request. Without one: prints one line that says why, and exits with 1."""
+    """Sends a request and returns the answer. If it fails, prints the reason in one line and exits with 1."""
     url = url if "://" in url else f"http://{url}"
     request = urllib.request.Request(f"{url.rstrip('/')}{path}", json.dumps(body).encode())
     try:

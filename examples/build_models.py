@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds the example model repository: models/<name>/1/model.onnx, or 1/<cell>.onnx and a model.yaml.
 
-Pretrained models come from the Python packages that carry them (tools/requirements-models.txt); where a package
-carries only weights, the ONNX graph is written here from them. Nothing is downloaded.
+Pretrained models come from Python packages (tools/requirements-models.txt). If a package has only weights, this script
+writes the ONNX graph. Nothing is downloaded.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PRETRAINED = {
     "ocr_orientation": ("rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "magika": ("magika", "models/standard_v3_3/model.onnx"),
 }
-# What says how texts become tokens, and vectors of tokens one of the text: served from /v1/embeddings.
+# Files for the tokenizer and the pooling: with them, /v1/embeddings serves the model.
 TEXT_FILES = ["tokenizer.json", "tokenizer_config.json", "config.json", "modules.json", "sentence_bert_config.json",
               "1_Pooling/config.json"]
 # Models whose state may stay with the server, between requests of one sequence_id.

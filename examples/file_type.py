@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Asks a running server what kinds of files these are: .venv/bin/python examples/file_type.py README.md Makefile
-(after `make run`).
+"""Asks a running server for the types of files.
 
-The model magika reads the first and the last 1024 bytes of a file, and gives each of 214 types a probability.
+    .venv/bin/python examples/file_type.py README.md Makefile     (after `make run`)
+
+The model magika reads the first and the last 1024 bytes of a file. It returns a probability for each of 214 types.
 """
 
 import argparse
@@ -22,7 +23,7 @@ def load_config():
 
 
 def features(content, config):
-    """Bytes from both ends, without white space there, padded where the file is shorter."""
+    """Returns bytes from both ends of the file, without white space there. Short files are padded."""
     begin = list(content[:config["block_size"]].lstrip()[:config["beg_size"]])
     end = list(content[-config["block_size"]:].rstrip()[-config["end_size"]:])
     padding = [config["padding_token"]]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Asks a running server how words are said: examples/pronounce.py chair lift gondola (after `make run`).
+"""Asks a running server for the pronunciation of words: examples/pronounce.py chair lift gondola (after `make run`).
 
-With --best 3, a Transformer gives three pronunciations of each, the likeliest first, from a beam search. With
---stress, the pretrained network of the package g2p_en says which vowels are stressed: 1 most, 2 less, 0 not.
+With --best 3, a Transformer returns three pronunciations of each word from a beam search, the likeliest first. With
+--stress, the pretrained network of the package g2p_en marks stressed vowels: 1 primary, 2 secondary, 0 unstressed.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def stressed(url, word):
 
 
 def best(url, word, count):
-    """Text in, texts out: the model has a tokenizer of letters and phonemes beside it."""
+    """Returns pronunciations of a word as text. The model has a tokenizer for letters and phonemes."""
     body = {"text_input": word, "n": count, "num_beams": max(count, 4)}
     answers = post(url, "/v2/models/g2p/generate", body)["text_output"]
     return [answers] if isinstance(answers, str) else answers  # one alone is not in a list

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Asks a running server which sentences mean the like: .venv/bin/python examples/similar.py "the lift is broken"
-(after `make run`).
+"""Asks a running server for sentences with a similar meaning.
 
-Each sentence is tokenised, sent to the model minilm as a request of its own, of its own length, and answered with an
-embedding of 384 numbers; sentences of like meaning have embeddings that point the same way.
+    .venv/bin/python examples/similar.py "the lift is broken"     (after `make run`)
+
+Each sentence is tokenised and sent to the model minilm as one request with its own length. The answer is an embedding
+of 384 numbers. Embeddings of similar sentences point in the same direction.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def load_tokenizer():
 
 
 def embed(url, tokenizer, sentences, connections=8):
-    """384 numbers for each sentence, a vector of length 1."""
+    """Returns an embedding for each sentence: 384 numbers, a vector of length 1."""
 
     def one(sentence):
         ids = tokenizer.encode(sentence).ids

@@ -17,7 +17,7 @@ import tokenize
 
 import check_prose
 
-# What may contain `//` without being a comment, and comments. A quote between digits separates them.
+# Matches strings, which may contain `//`, and comments. A quote between digits is a separator, not a string.
 CPP = re.compile(
     r'R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"'
     r'|"(?:\\.|[^"\\\n])*"'

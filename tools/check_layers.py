@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Fails where an include points up the stack of docs/concepts/architecture.md, a public header includes a private one, or the
-layers that are built or described are not those checked here."""
+"""Checks that includes follow the layers of docs/concepts/architecture.md.
+
+Fails if an include points up the stack, or if a public header includes a private one. Fails too if the layers that are
+built or documented differ from those listed here.
+"""
 
 import pathlib
 import re

@@ -3,10 +3,12 @@
 
   tools/check_prose.py [--quiet] FILE...
 
-Prints sentences of more than 25 words, table cells of more than 20, paragraphs of more than 5 sentences, lines of more
-than 120 characters outside tables and code, and phrases of tools/phrases.txt. Exits 1 if a README.md has a long
-sentence, if more than 5% of another file's sentences are long, or if a phrase is found. Code is not read: fenced and
-indented blocks are skipped, and code within a line counts as one word. A table cell counts as at least one sentence.
+Prints sentences of more than 25 words, table cells of more than 20, and paragraphs of more than 5 sentences. Prints
+also lines of more than 120 characters outside tables and code, and phrases of tools/phrases.txt.
+
+Exits 1 if a README.md has a long sentence, if more than 5% of another file's sentences are long, or if a phrase is
+found. Fenced and indented blocks are skipped. Code within a line counts as one word. A table cell counts as at least
+one sentence.
 """
 
 import pathlib
@@ -59,7 +61,7 @@ def blocks(lines):
 
 
 def plain(text):
-    """Without code and addresses: `code` becomes one word, [text](address) becomes [text]."""
+    """Returns the text without code and addresses: `code` becomes one word, [text](address) becomes [text]."""
     text = re.sub(r"``.+?``|`[^`]*`", "`code`", text)
     return re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"[\1]", text)
 
@@ -79,7 +81,7 @@ def words(sentence):
 
 
 def read_phrases(path, place="docs"):
-    """Lines of `regular expression -> what to write instead`, for "docs" or for "code". phrases.txt has the format."""
+    """Yields (phrase, pattern, replacement) for "docs" or for "code". phrases.txt describes the format."""
     for line in path.read_text(encoding="utf-8").splitlines():
         only, rest = re.fullmatch(r"(?:(docs|code): )?(.*)", line).groups()
         if line.strip() and not line.startswith("#") and only in (None, place):

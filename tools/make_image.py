@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes build/image/chairlift-VERSION.tar, an OCI image (which `docker load` and `podman load` read) of build/deb/chairlift_*.deb.
+"""Writes build/image/chairlift-VERSION.tar, an OCI image of build/deb/chairlift_*.deb.
 
-The root holds the files of the package, of the Debian packages that it depends on, and of python3 with numpy and jinja2, for text and
-Python models. The Python package tokenizers, which Debian does not have, is copied from .venv. No shell, no package manager.
-It runs as user 10001 and needs no writable file but /tmp.
+`docker load` and `podman load` read it. The root has the files of the package and of the Debian packages that it
+depends on. It also has python3 with numpy and jinja2, for text and Python models. The Python package tokenizers is not
+in Debian, so it is copied from .venv. The image has no shell and no package manager. It runs as user 10001, and only
+/tmp must be writable.
 """
 
 import gzip
@@ -18,7 +19,7 @@ import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYTHON = ["python3-minimal", "python3-numpy", "python3-jinja2"]
-# What nothing here reads: documentation, tests, modules for databases, mail, consoles and building.
+# Files that the image does not need: documentation, tests, modules for databases, mail, consoles and building.
 EXCLUDED = [
     "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/lintian/*", "/usr/share/bug/*", "/usr/share/perl*",
     "/usr/lib/*/perl*", "/usr/bin/perl*", "/usr/lib/python3.11/dist-packages/numpy*", "/usr/lib/python3/dist-packages/numpy/*/tests/*",
@@ -34,7 +35,7 @@ EXCLUDED = [
 def depends(deb):
     said = subprocess.run(["dpkg-deb", "-f", deb, "Depends"], capture_output=True, text=True, check=True).stdout
     names = [re.split(r"[ (:|]", one.strip())[0] for one in said.split(",")]
-    return [name for name in names if name and name != "systemd"]  # which only the service needs
+    return [name for name in names if name and name != "systemd"]  # only the service needs it
 
 
 def make_root(deb, tokenizers, to):
@@ -44,7 +45,7 @@ def make_root(deb, tokenizers, to):
              "mkdir -p \"$1\"/models \"$1\"/tmp && chmod 1777 \"$1\"/tmp",
              "printf 'root:x:0:0:root:/:\\nchairlift:x:10001:10001::/tmp:\\n' > \"$1\"/etc/passwd",
              "printf 'root:x:0:\\nchairlift:x:10001:\\n' > \"$1\"/etc/group"]
-    # What Debian's alternatives, which are scripts of packages, would link.
+    # Links that Debian's alternatives would make in scripts of packages.
     hooks += [f"ln -s {name}/lib{name}.so.3 \"$1\"/usr/lib/x86_64-linux-gnu/lib{name}.so.3" for name in ("blas", "lapack")]
     hooks += [f"cp -r {part} \"$1\"/usr/lib/python3/dist-packages/" for part in tokenizers]
     hooks += ["find \"$1\" -name __pycache__ -prune -exec rm -r {} +"]
@@ -87,7 +88,7 @@ def write_image(root, version, to):
         {**described("application/vnd.oci.image.manifest.v1+json", manifest), "platform": {"architecture": "amd64", "os": "linux"},
          "annotations": {"io.containerd.image.name": f"docker.io/library/{tag}", "org.opencontainers.image.ref.name": version}}]}).encode()
     blob = lambda data: "blobs/sha256/" + hashlib.sha256(data).hexdigest()
-    # For versions of docker that do not read OCI's layout.
+    # For versions of docker that cannot read OCI's layout.
     docker = json.dumps([{"Config": blob(config), "RepoTags": [tag], "Layers": [blob(layer)]}]).encode()
     with tarfile.open(to, "w") as archive:
         add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')

@@ -1,9 +1,9 @@
-"""Writes the operator test cases that the `onnx` package carries as code to files.
+"""Writes the operator test cases of the `onnx` package to files.
 
     onnx_node_cases.py --output DIR
 
-DIR/node/<case> gets model.onnx and test_data_set_*, as Debian's libonnx-testdata has them. Cases of
-other domains than ai.onnx, and those whose values are not tensors, are left out.
+DIR/node/<case> gets model.onnx and test_data_set_*, in the layout of Debian's libonnx-testdata. Cases of other domains
+than ai.onnx are left out. So are cases with values that are not tensors.
 """
 import argparse
 import pathlib

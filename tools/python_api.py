@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints docs/reference/python-api.md: what `chairlift.__all__` names, from the docstrings of python/chairlift. `make reference` runs it.
+"""Prints docs/reference/python-api.md: the names of `chairlift.__all__`, with the docstrings of python/chairlift.
 
-The package is read, not imported, so that nothing must be built.
+`make reference` runs it. It reads the package and does not import it, so that no build is necessary.
 """
 
 import ast
@@ -26,7 +26,7 @@ print(model.inputs, model.outputs)
 
 
 def exported():
-    """(name, definition) for each name of `__all__`, in the order of the imports."""
+    """Yields (name, definition) for each name of `__all__`, in the order of the imports."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if not isinstance(node, ast.ImportFrom) or node.module == "_core":
@@ -38,7 +38,7 @@ def exported():
 
 
 def docstring(node):
-    """Markdown: a line `name: text` becomes an item, an indented block code."""
+    """Returns a docstring as Markdown. A line `name: text` becomes a list item, and an indented block becomes code."""
     text = inspect.cleandoc(ast.get_docstring(node) or "")
     out, code = [], False
     for line in text.split("\n"):
@@ -77,7 +77,7 @@ def signature(name, node):
 
 
 def entry(name, node, level, within=""):
-    """The Markdown of a function, or of a class with its public members."""
+    """Returns the Markdown of a function, or of a class with its public members."""
     heading = "#" * level + f" {within}{name}"
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         kinds = {ast.unparse(one) for one in node.decorator_list}

@@ -50,10 +50,10 @@ class _Seeded:
 
 
 def bert(shape=MINILM_L6, weights=None, seed=0, opset=14, pooling="mean"):
-    """Token ids, attention mask and token types [batch, length] → last hidden state and, by `pooling`, the sentence
-    embedding ("mean"), or the logit of a pair of texts alone ("score").
+    """Builds a BERT from token ids, attention mask and token types [batch, length] to the last hidden state.
 
-    `weights` maps a checkpoint name ("encoder.layer.0.attention.self.query.weight") to an array; seeded if None.
+    `pooling` "mean" adds the sentence embedding as an output. "score" makes the logit of a pair of texts the only one.
+    `weights` maps a checkpoint name ("encoder.layer.0.attention.self.query.weight") to an array. None: seeded weights.
     """
     w = weights or _Seeded(shape, seed)
     b = Builder("bert", seed, opset)

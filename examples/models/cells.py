@@ -121,7 +121,7 @@ def _random_step(rng, hidden, vocabulary):
 
 
 def translator(hidden=64, vocabulary=1000, seed=0):
-    """Seeded weights: what it says means nothing, and costs what a trained one of its size would."""
+    """Builds a translator with seeded weights. Its output is meaningless, but costs the same as a trained model's."""
     rng = np.random.default_rng(seed)
     embedding, w, bias, _ = _random_step(rng, hidden, vocabulary)
     encoder = step(embedding, w, bias, name="encoder")

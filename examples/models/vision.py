@@ -1,6 +1,6 @@
 """Convolutional networks with seeded weights: ResNets, one with early exits, VGGs, U-Nets and LinkNet.
 
-Every builder's defaults are the published shape; smaller ones, for tests, are a matter of its arguments.
+Every builder's defaults give the published shape. Its arguments can make smaller networks for tests.
 """
 
 import numpy as np
@@ -72,15 +72,15 @@ def resnet152(seed=0, size=224, base=64, blocks=(3, 8, 36, 3)):
     return _resnet("resnet152", blocks, seed, size, base)
 
 
-EXIT_GAIN = 4.0  # of an exit's weights: larger than usual, so that it is sure of some of its answers
+EXIT_GAIN = 4.0  # scale of an exit's weights: larger than usual, so that some of its answers are confident
 
 
 def early_exit(seed=0, size=224, base=64, blocks=(3, 4, 6, 3)):
     """ResNet-50 with an exit behind its first group of blocks, as BranchyNet has them (Teerapittayanon et al. 2016):
     probabilities `exit_1` [batch, 1000] besides `logits`.
 
-    Weights are seeded, not trained, so how sure the exit is follows from an image's contrast: of normal noise, it gives
-    its best class less than 0.5; of the same noise 8 times as strong, more than 0.9.
+    Weights are seeded, not trained, so the exit's confidence depends on an image's contrast. For normal noise, the best
+    class has less than 0.5. For the same noise 8 times as strong, it has more than 0.9.
     """
     return _resnet("early_exit", blocks, seed, size, base, exits=(0,))
 

