@@ -129,7 +129,7 @@ async def of_chairlift(elements, queue_delay_us):
 
 
 def runs(elements):
-    """Yields the services to compare, by name."""
+    """Returns the measurements to compare, by name."""
     return {
         "the document's service": lambda: of_document(elements),
         "Chairlift, same timeout": lambda: of_chairlift(elements, int(TIMEOUT_S * 1e6)),

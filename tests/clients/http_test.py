@@ -1,4 +1,4 @@
-"""What Triton's own tests of its HTTP front ask, in our words: bodies of every form, and bad ones."""
+"""The cases of Triton's own tests of its HTTP front end, rewritten: valid and invalid bodies of every form."""
 
 import http.client
 import json

@@ -1,7 +1,7 @@
 """KServe's Python client.
 
-The package's own __init__ imports its model server, for which it wants a hundred others; its client
-is imported from the same package without it.
+The package's __init__ imports its model server, which needs a hundred other packages. So the client is imported without
+it.
 """
 
 import importlib.util

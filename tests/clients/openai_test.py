@@ -18,7 +18,7 @@ def similarity(a, b):
 
 
 def post(path, body):
-    """Status, and the answer's JSON."""
+    """Returns the status and the answer's JSON."""
     request = urllib.request.Request(URL + path, json.dumps(body).encode() if isinstance(body, dict) else body)
     try:
         with urllib.request.urlopen(request, timeout=30) as response:

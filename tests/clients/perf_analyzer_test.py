@@ -15,7 +15,7 @@ CUDA = pathlib.Path(sysconfig.get_path("purelib")) / "nvidia" / "cuda_runtime" /
 
 
 def analyze(model, *flags):
-    """What it prints. As short as it goes: three windows of 20 requests, taken as stable."""
+    """Returns the program's output. The run is as short as possible: three windows of 20 requests, taken as stable."""
     command = [PROGRAM, "-m", model, "-u", ADDRESS, "--measurement-mode", "count_windows",
                "--measurement-request-count", "20", "-s", "999", "-r", "3", *flags]
     done = subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": str(CUDA)}, text=True,

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs clients that other people wrote, unmodified, against a server of the example models.
+"""Runs unmodified clients of other projects against a server of the example models.
 
     python tests/clients/run.py --chairlift build/release/bin/chairlift --models build/models
 
-Wants the packages of tools/requirements-clients.txt. Everything stays on loopback, on a free port.
+It needs the packages of tools/requirements-clients.txt. The server uses a free port on loopback.
 """
 
 import argparse

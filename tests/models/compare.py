@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real pretrained models, every output against ONNX Runtime on varied shapes, in one process and over HTTP.
+"""Compares every output of pretrained models with ONNX Runtime on varied shapes, in process and over HTTP.
 
 The largest difference must stay within 1e-4 of the output's range (its largest magnitude).
 """
@@ -51,8 +51,8 @@ def images(*shapes):
     return cases
 
 
-# 5×7 dot-matrix letters: on noise a text detector answers 1e-7 everywhere, where ONNX Runtime's own sigmoid is
-# exact to 6e-8 only, so that detection is shown something to detect.
+# 5×7 dot-matrix letters, as input of text detection. On noise a detector answers 1e-7 everywhere, but ONNX Runtime's
+# own sigmoid is exact only to 6e-8.
 GLYPHS = {
     "A": "01110 10001 10001 11111 10001 10001 10001",
     "E": "11111 10000 10000 11110 10000 10000 11111",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers of served decoders, with and without beams, against transformers' generate() with the same seeded weights.
+"""Compares answers of served decoders, with and without beams, with transformers' generate() and the same weights.
 
     pip install torch transformers onnx
     python tests/models/compare_generation.py build/release/bin/chairlift

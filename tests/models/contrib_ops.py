@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Operators that ONNX Runtime's optimiser and quantiser write, one node a model, against ONNX Runtime itself on seeded
-random shapes, attributes and inputs.
+"""Compares the operators of ONNX Runtime's optimizer and quantizer with ONNX Runtime itself.
 
-Answers in float agree within 1e-4 of the output's range; those of integers within one step.
+Each model has one node. Shapes, attributes and inputs are random and seeded. Float answers agree within 1e-4 of the
+output's range, integer answers within one step.
 """
 
 import argparse
@@ -20,7 +20,7 @@ DOMAIN, ML = "com.microsoft", "ai.onnx.ml"
 TOLERANCE = 1e-4
 # The level of MatMulNBits at which both round to 8 bits, where the processor multiplies bytes; elsewhere ONNX Runtime may alone.
 ROUNDS = (4,) if "avx2" in pathlib.Path("/proc/cpuinfo").read_text() else ()
-# What ONNX Runtime computes with rounded operands and Chairlift with exact ones.
+# Operators that ONNX Runtime computes with rounded operands and Chairlift with exact ones.
 LOOSER = {"DynamicQuantizeLSTM": 0.05}
 
 
@@ -391,7 +391,7 @@ FAMILIES = (activations, products, blockwise, convolutions, normalisations, atte
 
 
 def difference(op, want, got):
-    """What is wrong, in units of what is allowed."""
+    """Returns the largest error, in units of the allowed error."""
     if want.shape != got.shape or want.dtype != got.dtype:
         return float("inf")
     if want.size == 0:

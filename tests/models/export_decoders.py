@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Decoders of some kilobytes with seeded weights and their cache of keys and values, as PyTorch's exporter writes them
-of transformers' models, in the names that Hugging Face's exporters give: what must be served as models that generate.
+"""Writes small decoders that must be served as generative models.
+
+They have some kilobytes, seeded weights, and a key-value cache. PyTorch's exporter writes them from transformers'
+models, with the names of Hugging Face's exporters.
 
     pip install torch transformers onnx
     python tests/models/export_decoders.py tests/models/decoders
-    pip install transformers==4.57.6                                  # whose masks are written in another way
+    pip install transformers==4.57.6                                  # its masks have another form
     python tests/models/export_decoders.py tests/models/decoders --only mpt
 """
 
@@ -22,7 +24,7 @@ VOCABULARY, HIDDEN, LAYERS, HEADS = 61, 16, 2, 4
 
 
 class Step(torch.nn.Module):
-    """A step over the keys and values of earlier tokens, by place."""
+    """A step over the keys and values of earlier tokens, as positional arguments."""
 
     def __init__(self, model):
         super().__init__()

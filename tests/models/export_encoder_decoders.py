@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Encoder-decoders of some kilobytes with seeded weights, as PyTorch's exporter writes them of transformers' models, in
-the files and names of Hugging Face's exporters: what must be served as models that generate.
+"""Writes small encoder-decoders that must be served as generative models.
+
+They have some kilobytes and seeded weights. PyTorch's exporter writes them from transformers' models, with the files
+and names of Hugging Face's exporters.
 
     pip install torch transformers onnx
     python tests/models/export_encoder_decoders.py tests/models/encoder_decoders
 
-With --optimum, as optimum-onnx writes them (`pip install optimum-onnx`, which wants transformers 4).
+With --optimum, optimum-onnx writes them (`pip install optimum-onnx`, which needs transformers 4).
 """
 
 import argparse

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Encoders of a few kilobytes with seeded weights, as PyTorch's two exporters write them: what the fusions must
-recognise.
+"""Writes small encoders that the fusions must recognise, with seeded weights, by PyTorch's two exporters.
 
     pip install torch transformers onnx onnxscript
     python tests/models/export_encoders.py tests/models/encoders
 
-Those named `optimised` are what ort_writers.py --keep made of the others.
+ort_writers.py --keep made the models named `optimised` from the others.
 """
 
 import argparse

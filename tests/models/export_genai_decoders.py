@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Decoders of some kilobytes with seeded weights as onnxruntime-genai's model builder writes them of transformers'
-models: attention with its cache in one operator, com.microsoft.GroupQueryAttention. What must be served as models that
-generate; compare.py holds their tokens against ONNX Runtime's.
+"""Writes small decoders by onnxruntime-genai's model builder. They must be served as generative models.
+
+They have some kilobytes and seeded weights. Attention and its cache are one operator,
+com.microsoft.GroupQueryAttention. compare.py compares their tokens with ONNX Runtime's.
 
     pip install torch transformers tokenizers onnx onnxruntime-genai==0.18.0
     python tests/models/export_genai_decoders.py tests/models/decoders

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""GPT-2 of some kilobytes with seeded weights as onnxruntime's own script (onnxruntime.transformers.models.gpt2) writes
-it: keys and values of a layer in one tensor, and attention, after its optimiser, in one operator
-(com.microsoft.Attention). What must be served as models that generate; compare.py holds their tokens against ONNX
-Runtime's.
+"""Writes a small GPT-2 by onnxruntime's own script (onnxruntime.transformers.models.gpt2).
+
+It has some kilobytes and seeded weights. The keys and values of a layer are one tensor. After the optimizer, attention
+is one operator (com.microsoft.Attention). The model must be served as a generative model. compare.py compares its
+tokens with ONNX Runtime's.
 
     pip install torch onnx onnxruntime==1.31.1 transformers==4.36.2     # later transformers do not run that script
     python tests/models/export_ort_decoders.py tests/models/decoders

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Whisper of some kilobytes with seeded weights, as PyTorch's exporter writes it, in the files and names of Hugging
-Face's exporters: what must be served as a model that generates from features.
+"""Writes a small Whisper that must be served as a model that generates from features.
+
+It has some kilobytes and seeded weights. PyTorch's exporter writes it, with the files and names of Hugging Face's
+exporters.
 
     pip install torch transformers onnx
     python tests/models/export_speech.py tests/models/speech

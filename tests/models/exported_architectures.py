@@ -1,4 +1,4 @@
-"""The architectures that exporters.py has written: small sizes, seeded random weights, inputs left open as users do."""
+"""The architectures that exporters.py exports: small sizes, seeded random weights, and dynamic dimensions as usual."""
 
 import dataclasses
 import pathlib
@@ -119,7 +119,7 @@ def vision(image):
                              nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU())
 
     class UNet(nn.Module):
-        """`up`: how the way up grows: 'transposed' convolutions or 'bilinear'."""
+        """A U-Net. `up` is the upsampling: 'transposed' convolutions or 'bilinear'."""
 
         def __init__(self, up):
             super().__init__()
@@ -257,7 +257,7 @@ def sequences(torch, ids, mask):
             return self.out(self.layers(self.embedding(x))[0])
 
     class LastState(nn.Module):
-        """A classifier of what a GRU ends with, over [length, batch]."""
+        """A classifier of a GRU's last state, over [length, batch]."""
 
         def __init__(self):
             super().__init__()

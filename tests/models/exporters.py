@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the common exporters write: does it load, does it agree with ONNX Runtime, how is it served?
+"""Checks the models of common exporters: do they load, do they agree with ONNX Runtime, how are they served?
 
-Architectures of small sizes with seeded random weights (exported_architectures.py) are written by each exporter,
-run by ONNX Runtime and by Chairlift at several batch sizes and lengths, and shown in a table.
+Each exporter writes small architectures with seeded random weights (exported_architectures.py). ONNX Runtime and
+Chairlift run them at several batch sizes and lengths. The results are printed as a table.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def feeds(session, batch, length, extent, rng):
 
 
 def served(said):
-    """What `chairlift inspect` says of batches, as one word and the reason."""
+    """Returns the batching that `chairlift inspect` reports: one word, and the reason."""
     diagnosis = re.search("^diagnosis: (.*)", said, re.MULTILINE | re.DOTALL)
     text = diagnosis.group(1).strip() if diagnosis else ""
     if "tokens policy" in text:
@@ -137,7 +137,7 @@ def first_line(text):
 
 
 class Row:
-    """What there is to tell about one file."""
+    """The results for one file."""
 
     def __init__(self, path):
         self.path, self.opset, self.operators = path, "", 0

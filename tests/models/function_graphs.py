@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Random models of functions that call functions, against ONNX Runtime.
+"""Compares random models of functions that call functions with ONNX Runtime.
 
-Functions have attributes with and without defaults, handed on through calls; overloads; optional inputs; unused
-outputs; bodies of If, Loop and Scan that call and capture; opsets of their own. Names are few, so that those of
-functions, bodies and the model collide. Answers and the names of outputs must be the same.
+Functions have attributes with and without defaults, passed on through calls. They have overloads, optional inputs,
+unused outputs, and opsets of their own. Bodies of If, Loop and Scan call functions and capture values. Names are few,
+so that those of functions, bodies and the model collide. Answers and the names of outputs must be equal.
 """
 
 import argparse
@@ -173,7 +173,7 @@ class Writer:
 
 
 def make_function(rng, i, functions):
-    """The function, and what is known of it. An optional input is a scalar for Clip, which does without."""
+    """Returns a function and its properties. An optional input is a scalar for Clip, which works without it."""
     overload = "" if rng.random() < 0.6 else f"o{i}"
     name = f"f{i}" if not overload else "g"
     attributes = [a for a in ("f1", "i1") if rng.random() < 0.5]

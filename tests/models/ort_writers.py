@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What ONNX Runtime's transformer optimiser and its quantisers write loads, agrees with ONNX Runtime, and batches.
+"""Checks that models of ONNX Runtime's transformer optimizer and quantizers load, agree with ONNX Runtime, and batch.
 
-Encoders as exporters write them (encoders/) and a small convolutional network go through onnxruntime.transformers and
-onnxruntime.quantization; the largest difference stays within a share of the output's range.
+The inputs are exported encoders (encoders/) and a small convolutional network. onnxruntime.transformers and
+onnxruntime.quantization rewrite them. The largest difference stays within a share of the output's range.
 """
 
 import argparse
@@ -101,7 +101,7 @@ def optimised(source, folder):
 
 
 def saved(source, folder, level):
-    """What a session writes that optimises for itself."""
+    """Returns the model that a session writes after its own optimizations."""
     path = folder / f"{source.stem}.saved.onnx"
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -125,7 +125,7 @@ def static(source, folder, form, **more):
 
 
 def models(folder):
-    """(model, tolerance, what `inspect` has to say of it)"""
+    """Returns (model, tolerance, expected text of `inspect`) by name."""
     packed, batched, cells = "tokens are packed", "every operator keeps rows apart", "cut into cells"
     for name in ("bert_hf4_torchscript_eager_11", "minilm_hf5_torchscript_eager_17", "distilbert_hf4_torchscript_sdpa_14",
                  "roberta_hf5_torchscript_eager_11", "albert_hf4_torchscript_eager_11"):
@@ -158,7 +158,7 @@ def run(chairlift, model, feeds, folder):
 
 
 def problem(chairlift, model, tolerance, batches, folder):
-    """What is wrong, or an empty string; and the largest error."""
+    """Returns the failure, or an empty string, and the largest error."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     peer = onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The networks of BENCH=staged, in small: whole and in stages, every output against ONNX Runtime; in stages the same bits as whole."""
+"""Compares small networks of BENCH=staged with ONNX Runtime, whole and in stages. Both must give the same bits."""
 
 import argparse
 import pathlib

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Starts what `make image` and `make deb` packed, and asks it: image_test.py IMAGE DEB MODEL
+"""Starts the results of `make image` and `make deb` and sends requests: image_test.py IMAGE DEB MODEL
 
-The image's files are unpacked into a folder, mounted read-only, and run there as the image says: its user, its entry point, its
-environment, a /tmp of its own. The package is unpacked over the same root's libraries. Needs root. MODEL gives y = x + x, [batch, 4].
+The image's files are unpacked into a folder and mounted read-only. They run with the image's user, entry point and
+environment, and a /tmp of their own. The Debian package is unpacked over the same root's libraries. Needs root. MODEL
+computes y = x + x, [batch, 4].
 """
 
 import contextlib
@@ -28,7 +29,7 @@ def free_port():
 
 
 def unpack(image, root):
-    """The image's configuration. Every blob is what its name says."""
+    """Unpacks the image and returns its configuration. Checks that the digest of every blob equals its name."""
     import hashlib
     with tarfile.open(image) as archive:
         blobs = {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}

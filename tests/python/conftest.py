@@ -1,4 +1,4 @@
-"""Models that the tests ask, written to a folder that goes with the session."""
+"""Models of the tests, written to a temporary folder of the session."""
 
 import pathlib
 import signal
@@ -85,7 +85,7 @@ class Gate:
         self.path.touch()
 
     def occupy(self):
-        """Requests for all batches that the worker may have; the next one waits in the engine's queue."""
+        """Sends requests for all batches that the worker may have. The next request waits in the engine's queue."""
         return [self.model.submit(np.ones((1, 2), np.float32)) for _ in range(2)]
 
     def failures(self):

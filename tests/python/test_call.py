@@ -1,4 +1,4 @@
-"""What a model takes and gives: types, layouts, shapes, names, and who owns the memory."""
+"""Inputs and outputs of a call: types, layouts, shapes, names, and ownership of memory."""
 
 import array
 import gc

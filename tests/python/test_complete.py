@@ -1,4 +1,4 @@
-"""Texts of models that generate, in process: as the server has them."""
+"""Completions in process, which equal the server's."""
 
 import numpy as np
 import pytest

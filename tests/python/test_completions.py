@@ -1,4 +1,4 @@
-"""Texts of models that generate, over HTTP: what the same tokens are as text, in one piece and in many."""
+"""Completions over HTTP: the text of the same tokens, in one piece and as a stream."""
 
 import json
 import os
@@ -23,8 +23,10 @@ PROMPTS = ["a", "ab ba", "caf\u00e9", "\u65e5a", "c" * 12]
 
 
 def byte_level():
-    """Single bytes of a few letters, and of characters of two, three and four bytes, so that most tokens of a random model
-    are parts of characters."""
+    """A tokenizer whose tokens are single bytes, of a few letters and of characters of two, three and four bytes.
+
+    So most tokens of a random model are parts of characters.
+    """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     to_byte_char = byte_characters()
     wanted = "abc \u00e9\u65e5\U0001f6a1".encode()
@@ -38,7 +40,7 @@ def byte_level():
 
 
 def byte_characters():
-    """What stands for each byte, as GPT-2 has it."""
+    """Returns GPT-2's character for each byte."""
     kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in kept]
     return {**{byte: chr(byte) for byte in kept}, **{byte: chr(256 + i) for i, byte in enumerate(others)}}
@@ -145,7 +147,7 @@ class Server:
             return [line[6:] for line in response.read().decode().splitlines() if line]
 
     def streamed(self, body):
-        """The texts of the choices of a stream, how many pieces they came in, and why each ended."""
+        """Returns the texts of a stream's choices, the numbers of their pieces, and their finish reasons."""
         events = self.events("/v1/completions", {**body, "stream": True})
         assert events.pop() == "[DONE]"
         texts, reasons, pieces = {}, {}, 0

@@ -1,4 +1,4 @@
-"""Long texts are tokenized in part, and get the tokens that all of them would get."""
+"""Long texts are tokenized in part, and get the same tokens as the whole text."""
 
 import importlib.util
 import pathlib
@@ -96,7 +96,7 @@ def texts(seed):
 
 
 def entries(text, most):
-    """And how each is truncated. The tokenizer's own way with two long texts takes long."""
+    """Returns entries with their truncation. The tokenizer's own truncation of two long texts takes long."""
     yield from [((text,), 1), ((text,), 2), (("ab cd", text), 1)]
     if len(text) < 25 * most:
         yield from [((text, text), 1), ((text, text + " ab"), 1), ((text + " ab", text), 1), ((text, text), 2)]

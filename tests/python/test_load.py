@@ -1,4 +1,4 @@
-"""What can be loaded, under which settings, and what is refused."""
+"""Loading models: supported files and settings, and refusals."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""Lists of arrays of different lengths: each row is computed with its own length, and answered with it."""
+"""Lists of arrays of different lengths: each row is computed and answered with its own length."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Requests that are not waited for: futures, asyncio, streams; timeouts and cancellation reach the engine."""
+"""Asynchronous requests: futures, asyncio and streams. Timeouts and cancellation reach the engine."""
 
 import array
 import asyncio
@@ -14,7 +14,7 @@ ONE = np.ones((1, 2), np.float32)
 
 
 def until(condition):
-    """Waits for what must come."""
+    """Waits until the condition is true."""
     while not condition():
         time.sleep(0.001)
 

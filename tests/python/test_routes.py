@@ -1,4 +1,4 @@
-"""Routes that other servers' clients ask for: what text-embeddings-inference, OpenAI, Cohere and vLLM answer, over HTTP."""
+"""Routes of other servers over HTTP: text-embeddings-inference, OpenAI, Cohere and vLLM."""
 
 import json
 import os
@@ -349,7 +349,7 @@ def test_a_prompt_is_echoed(decoders):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bytes"])
 def test_echoed_prompts_have_log_probabilities(decoders, name):
-    """Each as the model has it behind the tokens before, which a bias makes it choose."""
+    """Each token has the model's log-probability after the tokens before it. A bias makes the model choose them."""
     tokenizer = decoders.tokenizers[name]
     for prompts in (["ab c"], ["a"], ["ab c", "ba", "cab"]):
         body = {"model": name, "prompt": prompts, "max_tokens": 2, "echo": True, "logprobs": 2, "ignore_eos": True}

@@ -1,4 +1,4 @@
-"""Files beside a tokenizer: prompts, lower case, ways to pool, layouts; over HTTP, as sentence-transformers applies them."""
+"""Files beside a tokenizer, over HTTP: prompts, lower case, pooling and layouts work as in sentence-transformers."""
 
 import contextlib
 import json

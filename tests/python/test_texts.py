@@ -47,7 +47,7 @@ def put(folder, name, model, **files):
 
 
 class Models:
-    """In a folder, and what onnxruntime gives for them."""
+    """Models in a folder, and onnxruntime's answers for them."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -67,7 +67,7 @@ class Models:
         self.tokenizer.no_truncation()
 
     def run(self, name, *texts):
-        """What onnxruntime gives for one text, or a pair."""
+        """Returns onnxruntime's answer for one text or a pair."""
         encoding = self.tokenizer.encode(*texts)
         return self.sessions[name].run(None, {"input_ids": np.array([encoding.ids]),
                                               "attention_mask": np.array([encoding.attention_mask]),
@@ -190,7 +190,7 @@ def test_texts_in_the_inference_protocol(server):
 
 
 def test_a_batch_of_texts_is_bounded(server):
-    """Also one that a request brings to the tokenizer itself."""
+    """A request to the tokenizer itself is bounded too."""
     status, answer = server.ask("/v2/models/mean%2Ftokenizer/infer", {
         "inputs": [{"name": "text", "datatype": "BYTES", "shape": [64], "data": ["snow " * 1000] * 64},
                    {"name": "options", "datatype": "INT64", "shape": [64, 2], "data": [1, 0] * 64}]})

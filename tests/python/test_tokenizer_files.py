@@ -1,4 +1,4 @@
-"""What tokenizer_config.json and special_tokens_map.json change of a tokenizer.json, as transformers applies them."""
+"""Changes of a tokenizer.json by tokenizer_config.json and special_tokens_map.json, as in transformers."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""What `make run` shows on the way: one bar or a few lines while it builds, and one line where something is missing."""
+"""The output of `make run`: one bar or a few lines during the build, and one line if something is missing."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ STEPS = "".join(f"[{i}/140] Building CXX object src/CMakeFiles/{i}.o\n" for i in
 
 @pytest.fixture
 def path(tmp_path):
-    """A folder of programs, which are all that a script finds; `add` writes one."""
+    """A folder with the only programs that a script can find. `add` writes one."""
 
     class Path:
         folder = tmp_path / "bin"

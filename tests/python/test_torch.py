@@ -1,4 +1,4 @@
-"""Models from PyTorch; needs torch and onnxscript, and is skipped where they are missing."""
+"""Models from PyTorch. The tests need torch and onnxscript, and are skipped if these are missing."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A repository as Triton's examples have it, with config.pbtxt, over HTTP: what clients of Triton send and get."""
+"""A repository like Triton's examples, with config.pbtxt, over HTTP with the requests of Triton's clients."""
 
 import json
 import pathlib
@@ -39,7 +39,7 @@ def simple(name, kind):
     return f'name: "{name}" platform: "onnxruntime_onnx" max_batch_size: 8 input {tensors[0]} output {tensors[1]}'
 
 
-# y = x + where(start, 0, state) + end · id: what the example of a sequence computes, with the state outside.
+# y = x + where(start, 0, state) + end · id: the computation of the sequence example, with the state outside.
 SEQUENCE = ([("Sub", ["one", "START"], ["goes_on"]), ("Mul", ["STATE", "goes_on"], ["kept"]), ("Add", ["INPUT", "kept"], ["sum"]),
              ("Cast", ["CORRID"], ["id"], {"to": TensorProto.INT32}), ("Mul", ["id", "END"], ["last"]),
              ("Add", ["sum", "last"], ["OUTPUT"]), ("Identity", ["OUTPUT"], ["NEXT"])],

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Installs a wheel in an empty virtual environment of a bare Debian, and asks a model there.
+"""Installs a wheel in an empty virtual environment of a bare Debian, and calls a model there.
 
     bare_root.py WHEEL NUMPY_WHEEL MODEL
 
-The bare root has the files of python3-venv, of dash, of libstdc++6 (which every Debian has) and of the packages that they
-depend on, and nothing else: none of those that building needs (tools/packages.txt). Needs root, or user namespaces.
+The bare root has only the files of python3-venv, dash and libstdc++6 (which every Debian has), and of the packages that
+they depend on. It has no packages for building (tools/packages.txt). Needs root, or user namespaces.
 """
 
 import os
@@ -46,7 +46,7 @@ def query(*arguments):
 
 
 def closure(packages):
-    """The installed packages that they depend on, themselves included; of alternatives the one that is installed."""
+    """Returns the packages and their installed dependencies. Of alternatives, it takes the installed one."""
     installed = {}
     provided = {}
     for line in query("-W", "-f=${db:Status-Status}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n").splitlines():
