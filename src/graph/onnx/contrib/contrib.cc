@@ -35,11 +35,11 @@ constexpr AttributeSpec kAttention[] = {
     {"do_rotary", Kind::kFlag},        {"mask_filter_value", Kind::kFloat},
     {"num_heads", Kind::kInt},         {"past_present_share_buffer", Kind::kFlag},
     {"qkv_hidden_sizes", Kind::kInts}, {"rotary_embedding_dim", Kind::kInt},
-    {"scale", Kind::kFloat},           {"unidirectional", Kind::kFlag}};
+    {"scale", Kind::kFloat},           {"unidirectional", Kind::kInt}};
 constexpr AttributeSpec kMultiHeadAttention[] = {{"mask_filter_value", Kind::kFloat},
                                                  {"num_heads", Kind::kInt},
                                                  {"scale", Kind::kFloat},
-                                                 {"unidirectional", Kind::kFlag}};
+                                                 {"unidirectional", Kind::kInt}};
 constexpr AttributeSpec kEmbedding[] = {{"epsilon", Kind::kFloat}, {"mask_index_type", Kind::kInt}};
 constexpr AttributeSpec kFusedConv[] = {
     {"activation", Kind::kString}, {"activation_params", Kind::kFloats},
