@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 #include "graph/model_builder.h"
 #include "graph/onnx/import.h"
@@ -187,6 +188,20 @@ TEST(ImportErrorsTest, FlagThatIsNeitherZeroNorOne) {
       EXPECT_TRUE(m.Import().ok()) << flag;
     } else {
       ExpectRefused(m, HasSubstr(fmt::format("'keepdims' is {}; it must be 0 or 1", flag)));
+    }
+  }
+}
+
+// Also where the rank of what it transposes is not known; passes read it without looking.
+TEST(ImportErrorsTest, PermutationsThatAreNone) {
+  for (const bool ranked : {false, true}) {
+    for (const auto& [first, second] :
+         std::initializer_list<std::pair<int64_t, int64_t>>{{-1, 0}, {0, 0}, {0, 2}, {1, -2}}) {
+      ModelBuilder m(17);
+      m.Input("x", kFloat, {2, 3}).Input("shape", kInt64, {"rank"}).Output("y");
+      m.Node("Reshape", {"x", "shape"}, {"open"});
+      m.Node("Transpose", {ranked ? "x" : "open"}, {"y"}).Ints("perm", {first, second});
+      ExpectRefused(m, HasSubstr("does not have each axis from 0 to 1 once"));
     }
   }
 }

@@ -100,7 +100,7 @@ class Assigner {
   // this they get all axes of the output: [C, 1, 1] becomes [1, C, 1, 1].
   void WriteOutRanks(Node& node) {
     if (node.outputs.size() != 1) return;
-    const SymbolicShape& out = graph_.values[node.outputs[0]].shape;
+    const SymbolicShape out = graph_.values[node.outputs[0]].shape;  // constants are added below
     if (!out.has_rank() || out.rank() < 3 || !out[1].known() ||
         out[1].value() % ChannelBlock() == 0 || !FillsBlocks(out[1].value())) {
       return;

@@ -1,4 +1,6 @@
 // Transpose: out[i[perm[0]], i[perm[1]], ...] = in[i].
+#include <fmt/ranges.h>
+
 #include <numeric>
 
 #include "ops/axes.h"
@@ -19,7 +21,17 @@ StatusOr<std::vector<int>> Permutation(const Attributes& attributes, int rank) {
   if (static_cast<int>(perm->size()) != rank) {
     return InvalidArgument("perm names {} axes of a tensor of rank {}", perm->size(), rank);
   }
-  return NormalizeAxes(*perm, rank);
+  std::vector<int> axes;
+  std::vector<bool> seen(perm->size());
+  for (const int64_t axis : *perm) {
+    if (axis < 0 || axis >= rank || seen[static_cast<size_t>(axis)]) {
+      return InvalidArgument("perm [{}] does not have each axis from 0 to {} once",
+                             fmt::join(*perm, ","), rank - 1);
+    }
+    seen[static_cast<size_t>(axis)] = true;
+    axes.push_back(static_cast<int>(axis));
+  }
+  return axes;
 }
 
 Status InferTranspose(InferContext& context) {
@@ -28,6 +40,8 @@ Status InferTranspose(InferContext& context) {
     const auto* perm = context.attributes().Find<std::vector<int64_t>>("perm");
     if (perm == nullptr) return SetOutput(context, 0, context.dtype(0), SymbolicShape());
     const int rank = static_cast<int>(perm->size());
+    // Passes read it wherever they find one.
+    CHAIRLIFT_RETURN_IF_ERROR(Permutation(context.attributes(), rank).status());
     return SetOutput(context, 0, context.dtype(0), SymbolicShape::OfRank(rank));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> perm,
