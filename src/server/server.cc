@@ -1,6 +1,7 @@
 // Listening, the io threads, and the order of shutdown.
 #include "server/server.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -26,7 +27,12 @@ using http::Session;
 
 // Connections over the limit that may be open at the same time, each until its 503 has been sent.
 constexpr int kMostRefusing = 128;
+
 constexpr int kMetricsConnections = 64;
+struct Connections {
+  int most = 0, of_client = 0;
+  int refusing = 0;
+};
 
 constexpr int64_t kMostInt = 1 << 20;
 constexpr int64_t kMostBytes = int64_t{1} << 40;
@@ -106,24 +112,41 @@ Status Validate(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-// Raises the soft limit on open files up to the hard one if that many connections need it.
-void AllowConnections(int connections) {
+// Connections that open files are left for: `limits`, or less where the process may not open as
+// many. Raises its soft limit up to the hard one first.
+Connections FitOpenFiles(const ServerLimits& limits) {
   constexpr rlim_t kOtherFiles = 256;
+  const Connections all{limits.max_connections, limits.max_client_connections, kMostRefusing};
   rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  const rlim_t wanted = static_cast<rlim_t>(connections) + kMostRefusing + kOtherFiles;
-  if (files.rlim_cur >= wanted) return;
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return all;
+  const rlim_t wanted = static_cast<rlim_t>(all.most) + kMostRefusing + kOtherFiles;
+  if (files.rlim_cur >= wanted) return all;
   files.rlim_cur = std::min(wanted, files.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_cur >= wanted) return all;
+  const auto left = static_cast<int>(files.rlim_cur - std::min(kOtherFiles, files.rlim_cur / 2));
+  Connections fit;
+  fit.refusing = std::min(kMostRefusing, left / 4);
+  fit.most = std::min(all.most, std::max(left - fit.refusing, 1));
+  const int64_t share = int64_t{fit.most} * std::min(all.of_client, all.most) / all.most;
+  fit.of_client = static_cast<int>(std::max<int64_t>(share, 1));
+  spdlog::warn(
+      "this process may open {} files: at most {} connections are accepted, {} of one client; "
+      "`ulimit -n {}` leaves room for {}",
+      static_cast<int64_t>(files.rlim_cur), fit.most, fit.of_client, static_cast<int64_t>(wanted),
+      all.most);
+  return fit;
 }
 
 // Accepts on one port and distributes the connections over the loops.
 class Listener {
  public:
-  Listener(std::shared_ptr<ServerContext> context, std::vector<IoLoop*> loops, Port port)
+  Listener(std::shared_ptr<ServerContext> context, std::vector<IoLoop*> loops, Port port,
+           const Connections& connections)
       : context_(std::move(context)),
         loops_(std::move(loops)),
         port_(port),
+        connections_(connections),
         acceptor_(loops_[0]->io()) {
     loops_[0]->OnSweep([this] {
       if (acceptor_.is_open() && accepting_.expired()) Accept();
@@ -190,9 +213,8 @@ class Listener {
 
  private:
   void Serve(IoLoop* loop, tcp::socket socket) {
-    const ServerLimits& limits = context_->limits;
     const bool inference = port_ == Port::kInference;
-    const int most = inference ? limits.max_connections : kMetricsConnections;
+    const int most = inference ? connections_.most : kMetricsConnections;
     const int before = context_->connections(port_).count();
     boost::system::error_code ec;
     const tcp::endpoint peer = socket.remote_endpoint(ec);
@@ -200,20 +222,20 @@ class Listener {
     const std::shared_ptr<protocol::Client> client =
         context_->service.clients().Find(peer.address());
     const bool full = before >= most;
-    const bool client_full = inference && client->connections >= limits.max_client_connections;
+    const bool client_full = inference && client->connections >= connections_.of_client;
     if (full || client_full) ++context_->metrics.connections_refused;
-    if (before >= most + kMostRefusing) return;
+    if (before >= most + connections_.refusing) return;
     socket.set_option(tcp::no_delay(true), ec);
     const auto session =
         std::make_shared<Session>(context_, loop, std::move(socket), port_, client);
     boost::asio::dispatch(loop->io(), [this, loop, session, client, full, client_full] {
       loop->Add(session);
       if (full) {
-        session->Refuse(503, fmt::format("the server has its limit of {} connections open",
-                                         context_->limits.max_connections));
+        session->Refuse(
+            503, fmt::format("the server has its limit of {} connections open", connections_.most));
       } else if (client_full) {
         session->Refuse(429, fmt::format("the client {} has its limit of {} connections open",
-                                         client->name, context_->limits.max_client_connections));
+                                         client->name, connections_.of_client));
       } else {
         session->Start();
       }
@@ -223,6 +245,7 @@ class Listener {
   const std::shared_ptr<ServerContext> context_;
   const std::vector<IoLoop*> loops_;
   const Port port_;
+  const Connections connections_;
   tcp::acceptor acceptor_;
   std::weak_ptr<char> accepting_;  // an accept in progress
   size_t next_ = 0;
@@ -245,8 +268,10 @@ class HttpServer final : public Server {
       loops_.push_back(std::make_unique<IoLoop>(options.limits));
       loops.push_back(loops_.back().get());
     }
-    inference_ = std::make_unique<Listener>(context_, loops, Port::kInference);
-    metrics_ = std::make_unique<Listener>(context_, std::vector<IoLoop*>{loops[0]}, Port::kMetrics);
+    const Connections connections = FitOpenFiles(options.limits);
+    inference_ = std::make_unique<Listener>(context_, loops, Port::kInference, connections);
+    metrics_ = std::make_unique<Listener>(context_, std::vector<IoLoop*>{loops[0]}, Port::kMetrics,
+                                          connections);
   }
   ~HttpServer() override { Stop(); }
 
@@ -358,7 +383,6 @@ std::string HostAndPort(const std::string& address, int port) {
 
 StatusOr<std::unique_ptr<Server>> Server::Start(Engine& engine, const ServerOptions& options) {
   CHAIRLIFT_RETURN_IF_ERROR(Validate(options));
-  AllowConnections(options.limits.max_connections);
   auto server = std::make_unique<HttpServer>(engine, options);
   CHAIRLIFT_RETURN_IF_ERROR(server->Bind(options));
   server->Run();
