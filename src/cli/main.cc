@@ -9,8 +9,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -290,7 +292,11 @@ int main(int argc, char** argv) {
   }
   for (const auto& [parser, run] : line->commands) {
     if (!parser->parsed()) continue;
-    const chairlift::Status status = Caught(run);
+    chairlift::Status status = Caught(run);
+    // A log that nobody keeps stops no server.
+    if (status.ok() && parser->get_name() != "serve" && std::fflush(stdout) != 0) {
+      status = chairlift::Unavailable("cannot write the output: {}", std::strerror(errno));
+    }
     if (status.ok()) return 0;
     const std::string name = "chairlift " + parser->get_name();
     const std::string text = chairlift::Indented(chairlift::Message(status));

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import chairlift
+from test_texts import PROGRAM
 
 
 def run(code, *arguments, **keywords):
@@ -253,3 +254,10 @@ def test_ctrl_c_ends_a_load(tmp_path, load):
             print("ended")
         """, path, tmp_path)
     assert done.stdout == "ended\n", done.stderr
+
+
+def test_output_that_cannot_be_written_is_an_error(doubling_file):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([PROGRAM, "inspect", doubling_file], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "cannot write the output: No space left on device" in done.stderr
