@@ -130,8 +130,8 @@ figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, publish
 # The pages that the program's own definitions make.
 reference: build  ## generated pages of docs/reference, and man pages and completions in build/reference
 	@cmake --build --preset release -j $(JOBS) --target chairlift_reference
-	@build/release/bin/chairlift_reference build/reference
-	@cp build/reference/command-line.md docs/reference/
+	@build/release/bin/chairlift_reference build/reference .
+	@cp build/reference/*.md docs/reference/
 	@python3 tools/python_api.py > docs/reference/python-api.md
 
 # The site of docs/ and the tests of its pages have an environment of their own.

@@ -1,4 +1,4 @@
-// What is generated from the command line's definitions.
+// What is generated from the program's definitions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,17 +9,45 @@
 #include "cli/command_line.h"
 #include "cli/reference/entries.h"
 #include "cli/reference/pages.h"
+#include "engine/programs/process/function_config.h"
+#include "engine/repository/model_config.h"
 
 namespace chairlift::reference {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ReferenceTest, ThePageInDocsIsTheProgramsOwn) {
-  std::ifstream file(CHAIRLIFT_SOURCE "/docs/reference/command-line.md");
+std::string PageInDocs(const std::string& name) {
+  std::ifstream file(CHAIRLIFT_SOURCE "/docs/reference/" + name);
   std::stringstream page;
   page << file.rdbuf();
-  EXPECT_EQ(page.str(), Markdown(MakeCommandLine()->app)) << "`make reference` writes it";
+  return page.str();
+}
+
+TEST(ReferenceTest, ThePagesInDocsAreTheProgramsOwn) {
+  EXPECT_EQ(PageInDocs("command-line.md"), Markdown(MakeCommandLine()->app))
+      << "`make reference` writes it";
+  EXPECT_EQ(PageInDocs("model-yaml.md"), SettingsPage()) << "`make reference` writes it";
+  EXPECT_EQ(PageInDocs("operators.md"), OperatorsPage(CHAIRLIFT_SOURCE))
+      << "`make reference` writes it";
+}
+
+TEST(ReferenceTest, EverySettingThatIsReadIsOnItsPage) {
+  const std::string page = SettingsPage();
+  for (const std::string& name : SettingNames()) EXPECT_THAT(page, HasSubstr("| `" + name + "` |"));
+  for (const std::string& name : FunctionSettingNames()) {
+    EXPECT_THAT(page, HasSubstr("| `" + name + "` |"));
+  }
+  EXPECT_THAT(page, HasSubstr("| `max_queue_size` | a number of requests, 1 to 2147483647 | "
+                              "`1024` |"));
+}
+
+TEST(ReferenceTest, OperatorsHaveTheirKernels) {
+  const std::string page = OperatorsPage(CHAIRLIFT_SOURCE);
+  EXPECT_THAT(page, HasSubstr("| `FusedMatMul` | float | CPU, CUDA |"));
+  EXPECT_THAT(page, HasSubstr("| `If` |"));
+  EXPECT_THAT(page, HasSubstr("| `MatMulNBits` |"));
+  EXPECT_THAT(page, HasSubstr("| `TreeEnsembleClassifier` |"));
 }
 
 TEST(ReferenceTest, EveryFlagOfEveryCommandIsInManPagesAndCompletions) {

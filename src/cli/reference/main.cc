@@ -1,5 +1,6 @@
-// chairlift_reference FOLDER: writes man pages, completions and the reference page to FOLDER. Run
-// by `make reference` and by packages; not installed.
+// chairlift_reference FOLDER [SOURCE]: writes man pages and completions there and, if the folder of
+// the sources is given, the pages of docs/reference. Run by `make reference` and by packages; not
+// installed.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -11,8 +12,8 @@
 #include "cli/reference/pages.h"
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: chairlift_reference FOLDER\n");
+  if (argc != 2 && argc != 3) {
+    fmt::print(stderr, "usage: chairlift_reference FOLDER [SOURCE]\n");
     return 2;
   }
   const std::filesystem::path folder = argv[1];
@@ -35,6 +36,10 @@ int main(int argc, char** argv) {
   write("completions/chairlift.bash", reference::BashCompletion(line->app));
   write("completions/_chairlift", reference::ZshCompletion(line->app));
   write("completions/chairlift.fish", reference::FishCompletion(line->app));
-  write("command-line.md", reference::Markdown(line->app));
+  if (argc == 3) {
+    write("command-line.md", reference::Markdown(line->app));
+    write("model-yaml.md", reference::SettingsPage());
+    write("operators.md", reference::OperatorsPage(argv[2]));
+  }
   return written ? 0 : 1;
 }

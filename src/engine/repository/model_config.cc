@@ -31,29 +31,81 @@ struct NumberSetting {
   std::variant<int ModelConfig::*, int64_t ModelConfig::*, std::optional<int64_t> ModelConfig::*>
       member;
   NumberRange range;
+  const char* about;
 };
 
 constexpr const char* kChosen = "chosen from the model";
 using C = ModelConfig;
 constexpr NumberSetting kNumbers[] = {
-    {"max_batch_size", &C::max_batch_size, {"rows", 0, 65536, kChosen}},
-    {"max_batch_tokens", &C::max_batch_tokens, {"tokens", 0, kMaxBatchRows, kChosen}},
-    {"max_length", &C::max_length, {"tokens", 0, kMaxBatchRows, kChosen}},
-    {"kv_cache_bytes", &C::kv_cache_bytes, {"bytes", 0, kMaxInt64, kChosen}},
-    {"queue_delay_us", &C::queue_delay_us, {kMicro, 0, kHour}},
-    {"latency_objective_us", &C::latency_objective_us, {kMicro, 0, kHour, "none"}},
-    {"time_slice_us", &C::time_slice_us, {kMicro, 0, kHour, "one step a task"}},
-    {"buffer_pairs", &C::buffer_pairs, {"pairs", 1, 64}},
-    {"join_window_us", &C::join_window_us, {kMicro, 0, kHour, "as costs say"}},
-    {"max_queue_size", &C::max_queue_size, {"requests", 1, kMaxInt}},
-    {"max_queue_wait_us", &C::max_queue_wait_us, {kMicro, 0, kHour, "not bounded"}},
-    {"default_timeout_us", &C::default_timeout_us, {kMicro, 0, kHour, "none"}},
+    {"max_batch_size",
+     &C::max_batch_size,
+     {"rows", 0, 65536, kChosen},
+     "Most rows in a batch. A request with more is refused if this is set, and a batch by itself "
+     "if not. Models that run as cells: rows of a task"},
+    {"max_batch_tokens",
+     &C::max_batch_tokens,
+     {"tokens", 0, kMaxBatchRows, kChosen},
+     "Policy tokens: most tokens in a batch. Policy continuous: most tokens in a step (0: 256)"},
+    {"max_length",
+     &C::max_length,
+     {"tokens", 0, kMaxBatchRows, kChosen},
+     "Models that generate: most tokens of a prompt and its answer together"},
+    {"kv_cache_bytes",
+     &C::kv_cache_bytes,
+     {"bytes", 0, kMaxInt64, kChosen},
+     "Models that generate: memory for keys and values"},
+    {"queue_delay_us",
+     &C::queue_delay_us,
+     {kMicro, 0, kHour},
+     "Policies window, length_dp and staged: longest time that the oldest request waits for a "
+     "fuller batch"},
+    {"latency_objective_us",
+     &C::latency_objective_us,
+     {kMicro, 0, kHour, "none"},
+     "Policy length_dp: requests are not held back once half of this is about to be spent. Policy "
+     "staged: no request joins a batch if another one would then miss this"},
+    {"time_slice_us",
+     &C::time_slice_us,
+     {kMicro, 0, kHour, "one step a task"},
+     "Policy cellular: time that a task may spend on further steps, which is how long a new "
+     "request may wait for it"},
+    {"buffer_pairs",
+     &C::buffer_pairs,
+     {"pairs", 1, 64},
+     "Policy staged: 1: one batch after the other; more: a pipeline of stages"},
+    {"join_window_us",
+     &C::join_window_us,
+     {kMicro, 0, kHour, "as costs say"},
+     "Policy staged: no request joins a batch that was made longer ago"},
+    {"max_queue_size",
+     &C::max_queue_size,
+     {"requests", 1, kMaxInt},
+     "Requests that may wait; one more is refused"},
+    {"max_queue_wait_us",
+     &C::max_queue_wait_us,
+     {kMicro, 0, kHour, "not bounded"},
+     "A request is refused at once if its expected wait is longer. Absent: --max-queue-wait-us"},
+    {"default_timeout_us",
+     &C::default_timeout_us,
+     {kMicro, 0, kHour, "none"},
+     "Timeout of requests that bring none"},
     {"max_folded_embedding_bytes",
      &C::max_folded_embedding_bytes,
-     {"bytes", 0, kMaxInt64, "never fold"}},
-    {"max_sequences", &C::max_sequences, {"sequences", 1, kMaxInt}},
-    {"max_sequence_idle_us", &C::max_sequence_idle_us, {kMicro, 1, kMaxInt64}},
-    {"response_cache_bytes", &C::response_cache_bytes, {"bytes", 0, kMaxInt64, "no cache"}},
+     {"bytes", 0, kMaxInt64, "never fold"},
+     "Models that are cut into cells: largest table that may replace an embedding and the "
+     "projection behind it"},
+    {"max_sequences",
+     &C::max_sequences,
+     {"sequences", 1, kMaxInt},
+     "Models with sequence_state: sequences that may be live at once"},
+    {"max_sequence_idle_us",
+     &C::max_sequence_idle_us,
+     {kMicro, 1, kMaxInt64},
+     "Models with sequence_state: a sequence without a request for this time has ended"},
+    {"response_cache_bytes",
+     &C::response_cache_bytes,
+     {"bytes", 0, kMaxInt64, "no cache"},
+     "Memory for answers that are kept for equal requests"},
 };
 
 constexpr NumberRange kStages = {"stages", 2, kMaxStages};
@@ -96,26 +148,34 @@ StagePluginFile ReadStagePlugin(const YamlValue& value) {
 
 struct OtherSetting {
   const char* name;
+  const char* takes;
+  const char* default_value;
+  const char* about;
   void (*read)(const YamlValue&, ModelConfig&);
 };
 
 constexpr OtherSetting kOthers[] = {
-    {"policy",
+    {"policy", "the name of a batching policy", "",
+     "What runs together, and when: docs/concepts/batching.md",
      [](const YamlValue& value, ModelConfig& config) {
        config.policy = value.Text("the name of a batching policy");
        value.Refuse(CheckPolicyName(config.policy));
      }},
-    {"device",
+    {"device", "the name of a device", "cpu",
+     "cpu, or cuda, cuda:1, …: an NVIDIA GPU. Default: --device, else cpu",
      [](const YamlValue& value, ModelConfig& config) {
        config.device = value.Text("the name of a device, as 'cpu' or 'cuda'");
      }},
-    {"precision",
+    {"precision", "float32, tf32, float16 or bfloat16", "float32",
+     "What a GPU computes the model's float32 in",
      [](const YamlValue& value, ModelConfig& config) {
        config.precision = value.Text("float32, tf32, float16 or bfloat16");
      }},
-    {"prefix_caching",
+    {"prefix_caching", "true or false", "true",
+     "Models that generate: prompts that begin alike compute that once",
      [](const YamlValue& value, ModelConfig& config) { config.prefix_caching = ReadBool(value); }},
-    {"stages",
+    {"stages", "a number of stages, 2 to 64, or a list of nodes or tensors", "",
+     "Policies staged and cellular: how many stages, or the last node or tensor of each stage",
      [](const YamlValue& value, ModelConfig& config) {
        if (!value.IsList()) {
          config.stages = static_cast<int>(value.Number(kStages));
@@ -125,41 +185,51 @@ constexpr OtherSetting kOthers[] = {
          config.stages_after.push_back(last.Name());
        }
      }},
-    {"exits",
+    {"exits", "a list of maps with output, at_least, skip_to and instead", "",
+     "Policies staged and cellular: where a request exits early or skips stages",
      [](const YamlValue& value, ModelConfig& config) {
        config.exits.clear();
        for (const YamlValue& exit : value.List("a list of exits", 1)) {
          config.exits.push_back(ReadExit(exit));
        }
      }},
-    {"stage_plugin", [](const YamlValue& value,
-                        ModelConfig& config) { config.stage_plugin = ReadStagePlugin(value); }},
-    {"padding_mask",
+    {"stage_plugin", "a map with library and options", "",
+     "Policies staged and cellular: a shared library with conditions of your own; needs "
+     "--allow-plugins",
+     [](const YamlValue& value, ModelConfig& config) {
+       config.stage_plugin = ReadStagePlugin(value);
+     }},
+    {"padding_mask", "the name of an input", "",
+     "Policies length_dp and naive: the input that you trust to hide padding",
      [](const YamlValue& value, ModelConfig& config) {
        config.padding_mask = value.Text("the name of an input");
      }},
-    {"preferred_batch_sizes",
+    {"preferred_batch_sizes", "a list of numbers of rows", "",
+     "Policy window: batches of these sizes run without waiting for more",
      [](const YamlValue& value, ModelConfig& config) {
        for (const YamlValue& rows : value.List("a list of numbers of rows")) {
          config.preferred_batch_sizes.push_back(
              static_cast<int>(rows.Number({"rows", 1, kMaxInt})));
        }
      }},
-    {"disabled_passes",
+    {"disabled_passes", "a list of names of passes", "",
+     "Rewrites of the graph that are left out. `chairlift inspect MODEL --passes` lists them",
      [](const YamlValue& value, ModelConfig& config) {
        for (const YamlValue& pass : value.List("a list of names of passes")) {
          config.disabled_passes.insert(pass.Name());
          pass.Refuse(CheckPassNames(config.disabled_passes));
        }
      }},
-    {"tensor_names",
+    {"tensor_names", "a map from names of the file to names that are served", "",
+     "Other names for inputs and outputs",
      [](const YamlValue& value, ModelConfig& config) {
        for (const auto& [name, served] :
             value.Map("a map from names of inputs and outputs to those that they get")) {
          config.tensor_names.emplace(name, served.Name());
        }
      }},
-    {"sequence_state",
+    {"sequence_state", "a map from outputs to inputs", "",
+     "State that the server keeps between the requests of a sequence",
      [](const YamlValue& value, ModelConfig& config) {
        for (const auto& [output, input] :
             value.Map("a map from outputs to the inputs that take them in the next request")) {
@@ -192,6 +262,21 @@ bool HoldsWherever(const StageExit& later, const StageExit& earlier) {
 }
 
 }  // namespace
+
+std::vector<SettingInfo> SettingInfos() {
+  std::vector<SettingInfo> infos;
+  const ModelConfig defaults;
+  for (const NumberSetting& setting : kNumbers) {
+    const std::optional<int64_t> number = std::visit(
+        [&](auto member) -> std::optional<int64_t> { return defaults.*member; }, setting.member);
+    infos.push_back({setting.name, setting.range.ToString(), number ? std::to_string(*number) : "",
+                     setting.about});
+  }
+  for (const OtherSetting& setting : kOthers) {
+    infos.push_back({setting.name, setting.takes, setting.default_value, setting.about});
+  }
+  return infos;
+}
 
 std::vector<std::string> SettingNames() {
   std::vector<std::string> names;
@@ -249,7 +334,16 @@ Status CheckConfig(const ModelConfig& config) {
   return CheckPassNames(config.disabled_passes);
 }
 
-// Names that users of Triton may write.
+std::vector<SettingInfo> RepositorySettingInfos() {
+  return {{"versions", "latest, all, or a list of numbers", "latest", "Versions that are served"},
+          {"file", "a path within the model's folder", "",
+           "The ONNX file in place of model.onnx, such as onnx/model_int8.onnx"},
+          {"cells", "a map of cells", "", "A model made of cells: docs/concepts/cells.md"},
+          {"unfold", "chain, seq2seq, tree or plugin", "",
+           "A model made of cells: how a request unfolds into them"}};
+}
+
+// What people write who know Triton's settings.
 constexpr std::pair<const char*, const char*> kTritonSettings[] = {
     {"dynamic_batching", "queue_delay_us, preferred_batch_sizes and max_queue_size"},
     {"max_queue_delay_microseconds", "queue_delay_us"},
@@ -265,10 +359,10 @@ StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings) {
   ModelConfig config;
   if (settings.IsNull()) return config;
   std::vector<std::string> names = SettingNames();
-  names.insert(names.end(), {"versions", "cells", "unfold", "file"});
-  for (std::string& name : FunctionSettingNames()) names.push_back(std::move(name));
-  for (std::string& name : PipelineSettingNames()) names.push_back(std::move(name));
-  for (std::string& name : TextSettingNames()) names.push_back(std::move(name));
+  for (const auto& infos : {RepositorySettingInfos(), FunctionSettingInfos(),
+                            PipelineSettingInfos(), TextSettingInfos()}) {
+    for (const SettingInfo& info : infos) names.push_back(info.name);
+  }
   for (const auto& [triton, here] : kTritonSettings) {
     if (!settings.Has(triton)) continue;
     return InvalidArgument("'{}' is a setting of Triton's config.pbtxt; in a model.yaml it is {}",

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/setting_info.h"
 #include "base/yaml_value.h"
 #include "chairlift/engine.h"
 
@@ -13,7 +14,10 @@ namespace chairlift {
 // The settings of a model.yaml except `cells` and `unfold` (cell_manifest.h), `steps`
 // (pipeline_config.h), `python` (function_config.h) and `versions` (version_policy.h).
 StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings);
-// The names that ApplySetting() supports.
+// Each of them, but for those of the files that are named above; and those of folders and versions.
+std::vector<SettingInfo> SettingInfos();
+std::vector<SettingInfo> RepositorySettingInfos();
+// The names that ApplySetting() knows.
 std::vector<std::string> SettingNames();
 // Sets one by name from its value as YAML. Returns whether that setting exists.
 StatusOr<bool> ApplySetting(const std::string& name, const std::string& value, ModelConfig& config);

@@ -480,7 +480,12 @@ FunctionConfig TokenizerFunction(const fs::path& folder, const Json& types, bool
 
 }  // namespace
 
-std::vector<std::string> TextSettingNames() { return {kPoolingSetting, kNormalizeSetting}; }
+std::vector<SettingInfo> TextSettingInfos() {
+  return {{kPoolingSetting, PoolingNames(), "",
+           "How the vectors of tokens become one; absent: as the model's files say"},
+          {kNormalizeSetting, "true or false", "",
+           "Whether vectors have length 1; absent: as modules.json says, else true"}};
+}
 
 StatusOr<TextSettings> ReadTextSettings(const YamlValue& settings) {
   TextSettings texts;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/setting_info.h"
 #include "base/yaml_value.h"
 #include "engine/programs/completing/completion_config.h"
 #include "engine/programs/pipeline/pipeline_config.h"
@@ -23,7 +24,7 @@ struct TextSettings {
   std::optional<bool> normalize = {};
 };
 StatusOr<TextSettings> ReadTextSettings(const YamlValue& settings);
-std::vector<std::string> TextSettingNames();
+std::vector<SettingInfo> TextSettingInfos();
 
 // Two more models for the encoder `name`: the tokenizer, and the pipeline of both.
 struct TextModel {

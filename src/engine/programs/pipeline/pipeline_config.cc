@@ -39,7 +39,13 @@ std::vector<std::string> ReadNameList(const YamlValue& settings, const char* key
 
 }  // namespace
 
-std::vector<std::string> PipelineSettingNames() { return {kSteps, kInputs, kOutputs}; }
+std::vector<SettingInfo> PipelineSettingInfos() {
+  return {{kSteps, "a list of maps with model, inputs and outputs", "",
+           "Models of the repository, one after the other, in place of model.onnx"},
+          {kInputs, "a list of names", "",
+           "Inputs of the pipeline; absent: what steps read and no step gives"},
+          {kOutputs, "a list of names", "", "Its outputs; absent: those of the last step"}};
+}
 
 bool IsPipelineOption(const std::string& name) {
   return std::find(std::begin(kOfPipelines), std::end(kOfPipelines), name) !=
@@ -56,8 +62,11 @@ StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& sett
     return std::nullopt;
   }
   for (const auto& [name, value] : settings.Map("a map of settings")) {
-    const std::vector<std::string> own = PipelineSettingNames();
-    if (std::find(own.begin(), own.end(), name) != own.end()) continue;
+    const std::string& key = name;
+    const std::vector<SettingInfo> own = PipelineSettingInfos();
+    if (std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.name == key; })) {
+      continue;
+    }
     if (IsPipelineOption(name)) continue;
     value.Refuse(
         "{} is not for pipelines: it belongs to the models of the steps; pipelines take {}", name,

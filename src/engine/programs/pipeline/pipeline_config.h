@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/setting_info.h"
 #include "base/yaml_value.h"
 #include "chairlift/status.h"
 #include "graph/ports/declared_ports.h"
@@ -68,8 +69,8 @@ struct PipelineConfig {
 // InvalidArgument if it also has settings that a pipeline does not use.
 StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& settings);
 // Their names.
-std::vector<std::string> PipelineSettingNames();
-// Whether it is a setting of all models that also applies to pipelines.
+std::vector<SettingInfo> PipelineSettingInfos();
+// Whether it is one of the settings of all models that pipelines have as well.
 bool IsPipelineOption(const std::string& name);
 
 // "step 2 (minilm)", for messages; `index` counts from 0.

@@ -15,22 +15,56 @@ struct FunctionSetting {
   const char* name;
   std::variant<int FunctionConfig::*, int64_t FunctionConfig::*> member;
   NumberRange range;
+  const char* about;
 };
 
 using F = FunctionConfig;
 constexpr FunctionSetting kFunctionSettings[] = {
-    {"workers", &F::workers, {"processes", 1, 64}},
-    {"max_workers", &F::max_workers, {"processes", 0, 64, "as many as workers"}},
-    {"spare_workers", &F::spare_workers, {"processes", 0, 64, "none"}},
-    {"hook_workers", &F::hook_workers, {"processes", 1, 64}},
-    {"batches_in_flight", &F::batches_in_flight, {"batches", 1, 8}},
-    {"batch_timeout_us", &F::batch_timeout_us, {"microseconds", 1000, kDayUs}},
-    {"load_timeout_us", &F::load_timeout_us, {"microseconds", 1000, kDayUs}},
-    {"stream_timeout_us", &F::stream_timeout_us, {"microseconds", 1000, kDayUs}},
-    {"cancel_timeout_us", &F::cancel_timeout_us, {"microseconds", 1000, kDayUs}},
-    {"restart_after_batches", &F::restart_after_batches, {"batches", 0, kMostBytes, "never"}},
-    {"restart_after_bytes", &F::restart_after_bytes, {"bytes", 0, kMostBytes, "never"}},
-    {"max_memory_bytes", &F::max_memory_bytes, {"bytes", 0, kMostBytes, "no limit"}},
+    {"workers", &F::workers, {"processes", 1, 64}, "Processes that compute"},
+    {"max_workers",
+     &F::max_workers,
+     {"processes", 0, 64, "as many as workers"},
+     "More workers are started, up to this number, while all have been busy for a second"},
+    {"spare_workers",
+     &F::spare_workers,
+     {"processes", 0, 64, "none"},
+     "Loaded stand-by workers; each replaces a worker that has ended"},
+    {"hook_workers",
+     &F::hook_workers,
+     {"processes", 1, 64},
+     "Processes for each hook in separate_hooks"},
+    {"batches_in_flight",
+     &F::batches_in_flight,
+     {"batches", 1, 8},
+     "Batches of a worker: while it computes one, the others are made ready"},
+    {"batch_timeout_us",
+     &F::batch_timeout_us,
+     {"microseconds", 1000, kDayUs},
+     "A worker that takes longer for a batch (a generator: for a step) is killed"},
+    {"load_timeout_us",
+     &F::load_timeout_us,
+     {"microseconds", 1000, kDayUs},
+     "A worker that takes longer to load is killed"},
+    {"stream_timeout_us",
+     &F::stream_timeout_us,
+     {"microseconds", 1000, kDayUs},
+     "A generator that goes on for longer is ended"},
+    {"cancel_timeout_us",
+     &F::cancel_timeout_us,
+     {"microseconds", 1000, kDayUs},
+     "A worker that takes longer to end a cancelled generator is killed"},
+    {"restart_after_batches",
+     &F::restart_after_batches,
+     {"batches", 0, kMostBytes, "never"},
+     "A worker is replaced after this number of batches"},
+    {"restart_after_bytes",
+     &F::restart_after_bytes,
+     {"bytes", 0, kMostBytes, "never"},
+     "A worker that uses this much memory is replaced"},
+    {"max_memory_bytes",
+     &F::max_memory_bytes,
+     {"bytes", 0, kMostBytes, "no limit"},
+     "Memory that a worker may allocate; an allocation beyond it raises MemoryError"},
 };
 constexpr const char* kPython = "python";
 constexpr const char* kExecutable = "python_executable";
@@ -91,9 +125,29 @@ std::optional<FunctionConfig> ParseFunction(const std::string& text) {
   return named ? std::optional(std::move(config)) : std::nullopt;
 }
 
+std::vector<SettingInfo> FunctionSettingInfos() {
+  std::vector<SettingInfo> infos = {
+      {kPython, "a function or class of a Python file, as my.py:predict", "",
+       "The function, in place of model.onnx; needs --allow-plugins"},
+      {kExecutable, "the path of an interpreter", "", "The Python of its workers; absent: found"},
+      {kRetryAlone, "true or false", "true",
+       "Run a failed batch again, request by request, so that only the failing ones fail"},
+      {kCalls, "a list of models", "", "Models that the function may call"},
+      {kHooksApart, "a list of preprocess and postprocess", "",
+       "Hooks of a class that run in processes of their own"}};
+  const FunctionConfig defaults;
+  for (const FunctionSetting& setting : kFunctionSettings) {
+    const int64_t number =
+        std::visit([&](auto member) -> int64_t { return defaults.*member; }, setting.member);
+    infos.push_back(
+        {setting.name, setting.range.ToString(), std::to_string(number), setting.about});
+  }
+  return infos;
+}
+
 std::vector<std::string> FunctionSettingNames() {
-  std::vector<std::string> names = {kPython, kExecutable, kRetryAlone, kCalls, kHooksApart};
-  for (const FunctionSetting& setting : kFunctionSettings) names.emplace_back(setting.name);
+  std::vector<std::string> names;
+  for (const SettingInfo& info : FunctionSettingInfos()) names.push_back(info.name);
   return names;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/setting_info.h"
 #include "base/yaml_value.h"
 #include "chairlift/status.h"
 
@@ -81,7 +82,8 @@ Status ApplyFunctionSettings(const std::map<std::string, std::string>& settings,
                              FunctionConfig& config);
 // Whether there is a setting with that name, other than `python`.
 bool IsFunctionSetting(const std::string& name);
-// Their names.
+// All of them, `python` included, and their names.
+std::vector<SettingInfo> FunctionSettingInfos();
 std::vector<std::string> FunctionSettingNames();
 
 }  // namespace chairlift

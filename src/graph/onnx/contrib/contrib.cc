@@ -197,6 +197,10 @@ constexpr ContribOperator kOperators[] = {
     {"SkipSimplifiedLayerNormalization", 3, 4, kEpsilon, contrib::SkipSimplifiedLayerNormalization},
 };
 
+std::span<const ContribOperator> OperatorsOf(std::string_view domain) {
+  return domain == kMlDomain ? std::span<const ContribOperator>(kMlOperators) : kOperators;
+}
+
 bool Has(const Attributes& attributes, const AttributeSpec& spec) {
   switch (spec.kind) {
     case Kind::kInt:
@@ -241,9 +245,14 @@ bool IsContrib(const OnnxNode& node) {
          (node.domain.empty() && node.op_type == "SimplifiedLayerNormalization");
 }
 
+std::vector<std::string> ContribOperators(std::string_view domain) {
+  std::vector<std::string> names;
+  for (const ContribOperator& one : OperatorsOf(domain)) names.emplace_back(one.op_type);
+  return names;
+}
+
 Status NormaliseContrib(OnnxNode& node, Rewriter& rewriter) {
-  const std::span<const ContribOperator> operators =
-      node.domain == kMlDomain ? std::span<const ContribOperator>(kMlOperators) : kOperators;
+  const std::span<const ContribOperator> operators = OperatorsOf(node.domain);
   const auto found =
       std::find_if(operators.begin(), operators.end(),
                    [&](const ContribOperator& o) { return o.op_type == node.op_type; });

@@ -4,6 +4,10 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_CONTRIB_CONTRIB_H_
 #define CHAIRLIFT_GRAPH_ONNX_CONTRIB_CONTRIB_H_
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "graph/onnx/normalise.h"
 
 namespace chairlift {
@@ -18,6 +22,9 @@ bool IsContrib(const OnnxNode& node);
 // Rewrites the node as an ONNX operator, with others before it. Unimplemented names the unsupported
 // operator, attribute or input.
 Status NormaliseContrib(OnnxNode& node, Rewriter& rewriter);
+
+// The operators of a domain that NormaliseContrib() knows, for the reference.
+std::vector<std::string> ContribOperators(std::string_view domain);
 
 }  // namespace chairlift
 
