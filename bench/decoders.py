@@ -148,7 +148,7 @@ def alone(report, machine, peers, folder, args):
     ours = Ours(shape, counts, folder)
     ways = peers.best(counts)
     sides = {"ours": lambda: ours.ask("closed", 1, 0.2, args.seconds / 2, 1)["between_ms"]["p50"] * 1e-3}
-    # What a prompt takes is in the peers' times, too: less that of an answer of one token.
+    # The peers' times include the prompt: subtracts the time of an answer of one token.
     sides |= {kind: lambda way=way: (peers.run(way, counts) - peers.run(way, [(32, 1)])) / 63
               for kind, (way, _) in ways.items()}
     times = harness.in_turns(args.rounds, **sides)

@@ -87,7 +87,7 @@ class Report:
         print(f"{row:38} {why}", flush=True)
 
     def add_factors(self, load, rows_a_task=None, **factors):
-        """What a load's share of the machine's bound is the product of: kernel x padding x batch x busy."""
+        """Adds the factors of a load's share of the machine's bound: kernel x padding x batch x busy."""
         share = math.prod(factors.values())
         self.factors.append({"load": load, **factors, "share": share, "rows_a_task": rows_a_task})
         product = " x ".join(f"{name.replace('_', ' ')} {factor:.2f}" for name, factor in factors.items())

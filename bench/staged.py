@@ -412,7 +412,7 @@ class Aims:
 
 
 def kept_of(output, commit):
-    """What earlier pieces of this commit found."""
+    """Returns the results of earlier pieces of this commit."""
     if not output.exists():
         return {}
     kept = json.loads(output.read_text())

@@ -421,7 +421,7 @@ def tabular():
 
 
 def models(only=""):
-    """Those whose name or family holds `only`."""
+    """Returns the models whose name or family contains `only`."""
     every = [*vision(), *dense_vision(), *waves(), *text(), *tabular()]
     return [model for model in every if only in model.name or only in model.family]
 

@@ -611,7 +611,7 @@ def mlp(into=32, widths=(256, 128, 64), out=2):
 
 
 def sklearn_mlp(into=30, hidden=100, out=10):
-    """What MLPClassifier is when nothing is set."""
+    """MLPClassifier with default settings."""
     return nn.Sequential(nn.Linear(into, hidden), nn.ReLU(), nn.Linear(hidden, out), nn.Softmax(1))
 
 

@@ -99,7 +99,7 @@ def export(name, module, inputs, outputs, dynamo, opset, folder, label):
             torch.onnx.export(module, args, str(path), dynamo=False, opset_version=opset, input_names=inputs,
                               output_names=outputs, dynamic_axes=axes)
     model = onnx.load(path)
-    # What says where the exporter ran.
+    # Removes metadata about the exporter's machine.
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""

@@ -206,7 +206,7 @@ def test_the_text_is_that_of_the_models_tokens(server, name):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(check, [(i, PROMPTS[i % len(PROMPTS)]) for i in range(32)]))
-    # What is ready together goes together, on a busy machine all of it.
+    # Pieces that are ready at the same time are sent together, on a busy machine all of them.
     prompt = {"model": name, "prompt": "ab", "max_tokens": 18, "temperature": 0.9}
     assert any(server.streamed({**prompt, "seed": seed})[1] > 1 for seed in range(200))
 

@@ -31,7 +31,7 @@ PROMPTS = {"query": "query : ", "passage": "passage : ", "none": ""}
 
 
 def encoder():
-    """Its vectors of tokens are rows of a table."""
+    """Writes an encoder whose token vectors are rows of a table."""
     shape = ["batch", "sequence"]
     graph = helper.make_graph(
         [helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
