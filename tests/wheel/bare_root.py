@@ -46,7 +46,7 @@ def query(*arguments):
 
 
 def closure(packages):
-    """Returns the packages and their installed dependencies. Of alternatives, it takes the installed one."""
+    """Returns the packages and their installed dependencies. If there are alternatives, takes the installed one."""
     installed = {}
     provided = {}
     for line in query("-W", "-f=${db:Status-Status}\\t${Package}\\t${Provides}\\t${Pre-Depends}, ${Depends}\\n").splitlines():
