@@ -148,7 +148,7 @@ class Scheduler {
   // its own, and not for all that are there.
   virtual bool takes_turns() const { return false; }
 
-  // Requests with no node given out yet (if a policy runs batches to their end: in no batch).
+  // Requests with no node started yet (if a policy runs batches to their end: in no batch).
   virtual int waiting() const = 0;
 };
 

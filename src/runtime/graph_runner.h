@@ -44,13 +44,13 @@ class GraphRunner {
 
  private:
   class RunState;
-  // Of a graph and all bodies in it.
+  // The plans of a graph and all bodies in it.
   struct Plans {
     PlanCache<PlanPtr> kept;
     int64_t graphs = 0;  // that have a number
   };
 
-  // Of a body, whose plans are among those of the model.
+  // Runs a body. Its plans are among those of the model.
   GraphRunner(const Graph& graph, Plans& plans, WeightCache& weights, Device& device);
   void MakeBodies();
   PlanKey KeyOf(int width) const;

@@ -1,6 +1,6 @@
-// The two rules of fairness together, in virtual time and on random schedules: who may join a queue
-// (FairShare), and whose node is next in it (turns of the window policy). Each is compared with a
-// plain model that is written from what its header says.
+// The two rules of fairness together, in virtual time and on random schedules: which client may
+// join a queue (FairShare), and whose node is next in it (turns of the window policy). Each is
+// compared with a plain model that is written from its header.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// FairShare: what each client was given in this period and in the last one, added up anew at each
+// FairShare: what each client was given in this period and in the last one, added up again at each
 // question.
 class SharesModel {
  public:
@@ -60,7 +60,7 @@ class SharesModel {
   }
 
  private:
-  // One period after the other while somebody is counted; after two without, from then on.
+  // One period after the other while a client is counted; after two without, from then on.
   void Begin(TimePoint now) {
     if (now - start_ >= 2 * FairShare::kPeriod) {
       given_.clear();
@@ -222,7 +222,7 @@ class Simulation {
     Live& live = live_[id];
     live = {.asker = number, .arrived = now_, .wait = wait};
     CellGraph graph;
-    // Of three requests at a time, as a pipeline's.
+    // Three requests at a time, as a pipeline's.
     const uint64_t turn = asker.shares_turns ? 1 + (id / 3) * askers_.size() + number : 0;
     graph.set_turn(turn);
     const int nodes = Pick(1, asker.most_nodes);
@@ -249,7 +249,7 @@ class Simulation {
     live.cancelled = true;
     turns_.Leave(found->first);
     EXPECT_EQ(scheduler_->Cancel(found->first, now_), live.in_flight == 0);
-    for (const int32_t rows : live.rows) rows_left_ -= rows;  // those given out are 0 by now
+    for (const int32_t rows : live.rows) rows_left_ -= rows;  // those started are 0 by now
     if (live.in_flight == 0) Left(found->first);
   }
 

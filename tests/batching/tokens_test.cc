@@ -33,7 +33,7 @@ class TokensTest : public ::testing::Test {
     graph.set_turn(turn);
     scheduler_->Arrive(id, graph, client, At(0), {});
   }
-  // Of the next task of a worker, which runs from then on.
+  // For the next task of a worker, which runs from then on.
   std::vector<BatchRequestId> Next(WorkerId worker = 0) {
     task_ = scheduler_->Next(worker, At(0));
     if (task_) running_[worker] = task_->id;

@@ -23,11 +23,11 @@
 // to arrive has all those tokens between a(r) and a(s) < a(r) + k·n(r) − k·n(s).)
 //
 // Requests take turns (whole_requests.h): of a request's nodes, or of requests that share a turn,
-// one waits in this order, and the next arrives there when that one has been given out. So a
-// request of many long texts has others wait for one of them.
+// one waits in this order. The next one arrives there when that one has been started. So other
+// requests wait for only one text of a request with many long texts.
 //
 // A request that does not fit into what is left of a batch is passed by later ones that do; it is
-// then the first of the next batch, unless others stand before it. Where H tokens do, at most
+// then the first of the next batch, unless others stand before it. If H tokens do, at most
 // 2·H / budget + 1 batches start before it: what the first of two lacks for it to be full is less
 // than the second starts with.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_

@@ -32,7 +32,7 @@ void WholeRequestScheduler::Ready(std::span<const Member> nodes) {
              .ready = ++ready_};
     const uint64_t turn = nodes_[member.slot].turn;
     // A client whose requests keep their order has them one by one. The first node of a request
-    // that takes turns alone has nobody before it.
+    // that takes turns alone has no request before it.
     entry.in_line = takes_turns() && of.client == 0 && (turn != 0 || member.node > 0);
     if (entry.in_line) {
       entry.turn = turn != 0 ? turn : ~static_cast<uint64_t>(member.slot);

@@ -2,16 +2,16 @@
 // request is one node. If it has more rows than a batch takes, it is several nodes that grow one
 // after the other.
 //
-// A worker has one task at a time, bound when it asks, so that who comes meanwhile can still join.
+// A worker has one task at a time, bound when it asks, so that later requests can still join.
 // Nodes of one type wait in one queue, in an order that the policy sets; the type at whose head the
 // earliest node stands is served first. What a policy adds: the order, and which nodes of a queue
 // make a batch.
 //
-// Where the policy has requests take turns, one node of each turn (CellGraph::turn; a request
-// without one has its own) is in the queue of its type, and the others wait in line behind it. The
-// next one joins the queue when that one has been taken. So a request of many nodes stands in each
-// queue with one of them, and nobody waits behind all of them; where nobody else waits, its batches
-// are as full as they were.
+// If the policy has requests take turns, one node of each turn (CellGraph::turn; a request without
+// one has its own) is in the queue of its type, and the others wait in line behind it. The next one
+// joins the queue when that one has been taken. So a request of many nodes has one node in each
+// queue, and no request waits behind all of its nodes. If no other request waits, its batches are
+// as full as without turns.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_WHOLE_REQUESTS_H_
 #define CHAIRLIFT_BATCHING_POLICIES_WHOLE_REQUESTS_H_
 
