@@ -14,7 +14,7 @@ constexpr double kGrowthWeight = 1.0 / 16;
 // less. Too high an estimate would refuse requests needlessly.
 constexpr double kMoreWeight = 1.0 / 16;
 constexpr double kLessWeight = 1.0 / 2;
-// Of a wait that was longer than the others, and of one that was not.
+// The weight of a wait that was longer than the factor predicted, and of one that was not.
 constexpr double kLongerWeight = 1.0 / 4;
 constexpr double kShorterWeight = 1.0 / 256;
 

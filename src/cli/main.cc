@@ -293,7 +293,7 @@ int main(int argc, char** argv) {
   for (const auto& [parser, run] : line->commands) {
     if (!parser->parsed()) continue;
     chairlift::Status status = Caught(run);
-    // A log that nobody keeps stops no server.
+    // A server does not fail because its log cannot be written.
     if (status.ok() && parser->get_name() != "serve" && std::fflush(stdout) != 0) {
       status = chairlift::Unavailable("cannot write the output: {}", std::strerror(errno));
     }

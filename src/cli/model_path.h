@@ -44,7 +44,8 @@ Status CheckRepository(const std::string& path);
 // models of the repository.
 StatusOr<ModelPath> FindModel(const std::string& name, bool in_repository = false);
 
-// Sets a setting of model.yaml, given as YAML. It replaces that of the model's own file. Unless the model is `one_of_many`, its kind must have it.
+// Sets a setting of model.yaml, given as YAML. It replaces that of the model's own file. Unless the
+// model is `one_of_many`, its kind must have it.
 Status ApplyGiven(const std::string& given_name, const std::string& value, bool one_of_many,
                   ModelPath& model);
 

@@ -23,7 +23,7 @@ class Admission {
   Admission& operator=(const Admission&) = delete;
 
   // That many requests will come to the model, the first of which is to wait there for `wait` since
-  // begun(). Before anybody else has this.
+  // begun(). Call it before another thread can use this object.
   void Expect(std::shared_ptr<Model> model, int64_t times, Duration wait);
   // One has come. Returns the wait of the first; 0 for others.
   Duration Arrived(const Model& model);

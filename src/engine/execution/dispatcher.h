@@ -150,8 +150,8 @@ class Dispatcher {
     int64_t times;  // that it is asked
   };
   using ModelsToWaitFor = absl::InlinedVector<ToWaitFor, 4>;
-  // Under no lock: how long a new request would wait for its turn at these models, one after the
-  // other, at most. Where that is not more than `least`, any time up to it.
+  // Under no lock: the longest time that a new request would wait for its turn at these models, one
+  // after the other. If that is at most `least`, the result may be any time up to `least`.
   Duration WaitAt(const ModelsToWaitFor& models, Duration least) const;
   // Likewise: whether a request is admitted to the queue of `model`, where it waits for `models`.
   // How long it is expected to wait; 0 where that is not worth knowing.

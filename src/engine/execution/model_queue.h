@@ -67,18 +67,19 @@ class ModelQueue {
   std::atomic<Duration> typical{Duration(0)};
   std::atomic<double> stretch{1};  // of waits (LearnWait)
   std::atomic<int> begun{0};       // tasks in lanes
-  // Requests of accepted ones that have not come yet (Admission); changed and read by anybody.
+  // Requests of accepted ones that have not come yet (Admission). Changed and read without a lock.
   std::atomic<int64_t> coming{0};
   // Work that is expected but has not arrived; all accepted work that is not computed. No lock
   // needed.
   Duration ToCome() const;
   Duration Backlog() const;
-  // Changed under mutex(), read by anybody: its requests.
+  // Changed under mutex(), read without it: the number of its requests.
   std::atomic<int64_t> present{0};
-  // Accepted requests that these are, or are part of, or that are to ask it; by anybody.
+  // Accepted requests that are in this queue, have parts in it, or will ask this model. Changed and
+  // read without a lock.
   std::atomic<int64_t> turns{0};
-  // The part of Backlog() that is computed before a new request that asks it so many times is done.
-  // By anybody.
+  // The fraction of Backlog() that is computed before a new request, which asks this model `times`
+  // times, is done. No lock needed.
   double Before(int64_t times) const;
 
   // A request that was to wait for `expected` has been begun after `waited`.

@@ -343,7 +343,7 @@ std::vector<SettingInfo> RepositorySettingInfos() {
            "A model made of cells: how a request unfolds into them"}};
 }
 
-// What people write who know Triton's settings.
+// Triton's settings, which its users may write, and what replaces them here.
 constexpr std::pair<const char*, const char*> kTritonSettings[] = {
     {"dynamic_batching", "queue_delay_us, preferred_batch_sizes and max_queue_size"},
     {"max_queue_delay_microseconds", "queue_delay_us"},

@@ -110,7 +110,8 @@ Tensor AtPoints(const Pattern& input, const Line& base) {
   return points;
 }
 
-// Of booleans that change at two distances at most: by conditions, which join with others'.
+// Converts a curve of booleans that change at two distances at most to a table. The conditions of
+// a table can be joined with those of others.
 std::optional<Pattern> AsSteps(const Pattern& curve) {
   if (curve.dtype != DType::kBool || curve.curve.shape()[1] != 1) return std::nullopt;
   const bool* values = curve.curve.data<bool>();

@@ -2,8 +2,8 @@
 // computes are followed element by element.
 //
 // A decoder is followed for requests whose tokens all count (a mask of ones) and for all sizes at
-// once: a batch of B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones, and a
-// source of E ≥ 1 tokens where there is an encoder. Encoders are followed for all masks, too.
+// once. A batch has B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones. If
+// there is an encoder, the source has E ≥ 1 tokens. Encoders are followed for all masks, too.
 #ifndef CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_
 #define CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_
 
@@ -40,8 +40,8 @@ struct Line {
   std::map<int, int64_t> axes = {};  // by axis; none is 0
   // Multiples of sizes that have no name of their own here, each ≥ 0; none is 0.
   std::map<std::string, int64_t> others = {};
-  // Of a condition alone: it holds where input `mark` of the graph has 1, and not 0, for the token
-  // at this place of the sequence whose index is that along `sequence`; −1: of the first one.
+  // Only for a condition. It holds where input `mark` of the graph has 1, and not 0, for the token
+  // at this place of a sequence. The sequence's index is that along `sequence`; −1: the first one.
   // Without a mark it holds where this is ≥ 0.
   int mark = -1, sequence = -1;
 
@@ -122,7 +122,7 @@ struct Pattern {
 
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
   static Pattern OfList(DType dtype, std::vector<Line> list);
-  // Of rank 0 or 1.
+  // `rank` is 0 or 1.
   static Pattern OfElements(DType dtype, int rank, std::vector<Line> list) {
     return rank == 0 ? OfLine(dtype, {}, list[0]) : OfList(dtype, std::move(list));
   }
@@ -130,8 +130,8 @@ struct Pattern {
   static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
   // Of [batch, length] marks: input `input` of the graph, of 0 and 1. Unknown of other types.
   static Pattern OfMarks(DType dtype, int input);
-  // Of numbers that are equal, count up along the last axis, at a slope of each row, or are cut
-  // along a diagonal of the last two; else unknown.
+  // For numbers that are equal, or count up along the last axis, at a slope of each row, or are cut
+  // along a diagonal of the last two axes. Unknown for others.
   static Pattern OfConstant(const Tensor& constant);
   // For float rows along one axis that are multiples of the distance from the first or last entry,
   // where all are 0.
@@ -145,9 +145,9 @@ struct Pattern {
   std::optional<Pattern> AsTable() const;
   // As a curve, of a table whose conditions follow from one distance between tokens.
   std::optional<Pattern> AsCurve() const;
-  // Of a table, where all of its marks are 1, or 0.
+  // For a table: its pattern if all of its marks are 1 (`set`), or 0.
   Pattern WithMarks(bool set) const;
-  // Of slopes, what is added to them.
+  // For slopes: the pattern of what is added to them.
   Pattern Added() const;
   // Removes conditions that are always true or false, alone or given others, and those without
   // effect. Tables are compared by bytes, or `by_value`, where 0 and -0 are equal.

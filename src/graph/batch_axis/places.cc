@@ -224,7 +224,7 @@ Status Places::Follow(const Node& node) {
     numbers |= c.in(i).kind == State::Kind::kPicks ||
                (c.in(i).places() && (!pattern.is_line() || !pattern.line.axes.empty()));
   }
-  // Of rows no more than their shape is known.
+  // A pattern of rows that knows only their shape is not enough.
   if (Knows(node) && (!rows || reader_.of(node.outputs[0]).kind != Pattern::Kind::kShaped)) {
     state = StateOf(reader_.of(node.outputs[0]));
   } else if (node.def->domain.empty() && node.outputs.size() == 1) {

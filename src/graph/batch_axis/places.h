@@ -37,11 +37,11 @@ class Places {
   // Nothing where it is too large, or may be negative, as an element of unknown integers may be
   // ("?7[0]").
   std::optional<analysis::Line> LineOf(const Extent& extent);
-  // Of a value whose elements are followed as sizes, which know products and quotients.
+  // Takes the elements of a value that is followed as sizes, which know products and quotients.
   void TakeSizes(ValueId id);
   std::optional<Extent> ExtentOf(const analysis::Line& line) const;
   bool DependsOnBatch(const analysis::Line& line, int axis) const;
-  // The axis along which each entry is its own index and the row's number; −1: it is none.
+  // The axis along which each entry is its own index and the row's number; −1 if no axis is.
   static int OwnAxis(const analysis::Line& line, const analysis::Pattern& pattern);
   State StateOf(const analysis::Pattern& pattern) const;
   std::optional<Pick> PickOf(ValueId id) const;

@@ -33,7 +33,7 @@ struct State {
   int column = -1;  // of picks
   Extent outer;     // of rows
   Extent inner;     // of rows
-  // Of sizes, and of shared integers of rank 0 or 1 where they are known.
+  // For sizes, and for shared integers of rank 0 or 1 if they are known.
   std::optional<std::vector<Extent>> elements;
   std::string why;  // for mixed
 

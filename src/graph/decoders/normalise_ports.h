@@ -17,14 +17,14 @@ std::optional<std::string> JoinedLayer(const Value& value);
 
 // Inputs [batch, heads, past, columns] that have no names of a past, and the outputs that are
 // Concat(input, new) along axis 2, by place: torch.export names what it flattens in ways of its own
-// ("past_key_values_key_cache_0", "past_0_1"), and its outputs after operators ("cat_5"). None
-// where there is no input_ids.
+// ("past_key_values_key_cache_0", "past_0_1"), and its outputs after operators ("cat_5"). Empty
+// if the graph has no input_ids.
 std::vector<std::pair<size_t, size_t>> GrownPorts(const Graph& graph);
 
-// These get the names of a past. Of input and output `past_N` and `present_N`,
-// `past_key_values.N.key` and `.value` and `present.N.key` and `.value`; and of int32 input_ids,
-// int64 ones. Where the graph has neither, it stays as it is. Unimplemented names an output that
-// does not fit.
+// GrownPorts() get the names of a past. Input `past_N` becomes `past_key_values.N.key` and
+// `.value`, and output `present_N` becomes `present.N.key` and `.value`. An int32 input_ids becomes
+// int64. A graph without any of these is not changed. Unimplemented names an output that does not
+// fit.
 Status NormalisePorts(Graph& graph);
 
 }  // namespace chairlift::decoders

@@ -370,7 +370,7 @@ class PastRemover {
     }
     graph_.nodes[n].inputs = std::move(inputs);
     graph_.nodes[n].attributes.Set("causal", int64_t{1});
-    // Of keys that were repeated for several heads, each is read once.
+    // Keys that were repeated for several heads are read once each.
     graph_.nodes[n].attributes.Set("grouped", int64_t{1});
     return absl::OkStatus();
   }

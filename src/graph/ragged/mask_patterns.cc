@@ -43,7 +43,7 @@ float Extreme(const Pattern& table, bool most) {
   return extreme.value_or(0.0f);
 }
 
-// Of what is added by distance, key − query, where all marks are 1.
+// Sets the window from what is added by distance, key − query, if all marks are 1 (`shown`).
 Status SetWindow(const Pattern& shown, const Line& apart, MaskRule& rule) {
   const auto back = Line::Sum(Line(), apart, -1);
   const std::optional<Pattern> curve = shown.AsCurve();

@@ -135,8 +135,8 @@ Status InferAttention(InferContext& context) {
   return absl::OkStatus();
 }
 
-// How far apart neighbours along each of batch, head, row and column lie; 0 along the first
-// `shared` of these where there is one, which serves all.
+// How far apart neighbours along each of batch, head, row and column lie. It is 0 along the first
+// `shared` of these if they have one entry, which serves all.
 Strides StridesOf(const Shape& shape, const Axes& axes, size_t shared) {
   Strides strides{};
   for (size_t place = 0; place < 4; ++place) {

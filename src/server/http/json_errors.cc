@@ -101,7 +101,7 @@ bool IsMultipart(std::string_view body) {
 
 bool IsBinary(std::string_view body) {
   const std::string_view begin = body.substr(0, 1024);
-  // Of an image, say: no byte with which a character, or JSON, can begin.
+  // The first byte of an image, for example, cannot begin a character or JSON.
   const auto first = static_cast<unsigned char>(body[0]);
   if (first >= 0x80 && (first < 0xc2 || first > 0xf4)) return true;
   return std::any_of(begin.begin(), begin.end(),

@@ -379,7 +379,7 @@ TEST(RaggedTest, MasksOfLaterKeys) {
   });
 }
 
-// Of 0 and 1 it hides nothing: requests with other ids run alone.
+// The mask hides nothing if the ids are 0 and 1. Requests with other ids run alone.
 TEST(RaggedTest, InputsThatAMaskIsReadFromAreMarks) {
   for (const bool causal : {false, true}) {
     const RaggedModel model = Packs([&](Model& m) {

@@ -45,12 +45,12 @@ StatusOr<std::string> Encode(const RunMessage& message);
 // descriptor is sent too, unless the worker has it already. 0: refused.
 std::string EncodeRoom(uint64_t room);
 std::string EncodeStop();
-// Rows of a batch, one behind the other, that nobody waits for any more.
+// Adjacent rows of a batch whose results are no longer needed.
 struct CancelledRows {
   uint32_t first = 0;
   uint32_t count = 0;
 };
-// Nobody waits for the batch any more; for some of its rows, not none.
+// The results of the batch, or of at least one of its rows, are no longer needed.
 std::string EncodeCancel(uint64_t sequence);
 std::string EncodeCancel(uint64_t sequence, const CancelledRows& rows);
 

@@ -48,7 +48,7 @@ class FunctionBatch {
   virtual std::optional<TimePoint> deadline() const = 0;
   // Whether its result is still needed; once false, it stays false.
   virtual bool wanted() const = 0;
-  // Rows that nobody waits for any more, each once.
+  // Rows whose results are no longer needed. Each row is returned once.
   virtual std::vector<CancelledRows> TakeLeft() = 0;
   // It was begun before with others, and its worker ended: that it ends again says nothing of the
   // function.

@@ -112,8 +112,9 @@ StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Options& opt
         options.python, std::strerror(error));
   }
   if (options.max_memory_bytes > 0) {
-    // Of what it allocates and may write to: neither files that are mapped nor addresses that are
-    // only reserved count. It is set before the interpreter has read a line of the function.
+    // The limit counts memory that the worker allocates and may write to. Mapped files and
+    // addresses that are only reserved do not count. It is set before the interpreter has read a
+    // line of the function.
     const auto bytes = static_cast<rlim_t>(options.max_memory_bytes);
     const rlimit limit{bytes, bytes};
     if (::prlimit(process->pid_, RLIMIT_DATA, &limit, nullptr) != 0) {

@@ -284,10 +284,10 @@ TEST(FunctionConfig, ReadsItsSettingsAndRefusesOthers) {
   EXPECT_EQ((*config)->batch_timeout_us, 5000);
   ASSERT_TRUE(read("policy: window").ok());
   EXPECT_FALSE((*read("policy: window")).has_value());
-  for (const char* bad :
-       {"workers: 2", "python: my.py", "python: ../my.py:f", "python: my.py:f\nworkers: 0",
-        "python: my.py:f\nretry_alone: maybe", "python: [1]",
-        "python: my.py:f\nseparate_hooks: [predict]", "python: my.py:f\nseparate_hooks: preprocess"}) {
+  for (const char* bad : {"workers: 2", "python: my.py", "python: ../my.py:f",
+                          "python: my.py:f\nworkers: 0", "python: my.py:f\nretry_alone: maybe",
+                          "python: [1]", "python: my.py:f\nseparate_hooks: [predict]",
+                          "python: my.py:f\nseparate_hooks: preprocess"}) {
     EXPECT_FALSE(read(bad).ok()) << bad;
   }
 }

@@ -164,7 +164,8 @@ RowTarget AnswerLayout::Lane(int64_t lane) const {
   if (time_axis_ < 0) return Token(lane, 0);
   RowTarget target;
   target.offset = lane * Stride(batch_axis_);
-  // Of its time and its row in their order, what comes before the batch axis lies in pieces.
+  // A lane holds all time steps of its rows, in the answer's order. It is in several pieces if
+  // dimensions come before the batch axis.
   if (batch_axis_ > 0 && shape_[batch_axis_] > 1) {
     target.chunk = Stride(batch_axis_);
     target.chunk_stride = target.chunk * shape_[batch_axis_];
