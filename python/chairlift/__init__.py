@@ -24,7 +24,7 @@ __all__ = [
     "serve",
 ]
 
-# What people look for who know other libraries.
+# Names that users of other libraries look for.
 _ELSEWHERE = {"InferenceSession": "chairlift.load(\"model.onnx\") loads a model", "Session": "chairlift.load(\"model.onnx\") loads a model",
               "run": "chairlift.load(\"model.onnx\")(x=array) runs a model", "Client": "`chairlift.Server` is a server; any HTTP client asks it"}
 

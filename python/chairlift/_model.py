@@ -146,7 +146,7 @@ class Engine:
         self.close()
 
 
-# What people call who know other libraries.
+# Methods that users of other libraries call.
 _OTHER_METHODS = {
     "run": "call the model itself, as model(x=array)", "predict": "call the model itself, as model(x=array)",
     "forward": "call the model itself, as model(x=array)", "encode": "embed() makes vectors of text",

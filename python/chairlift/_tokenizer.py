@@ -41,7 +41,7 @@ DECODED, DECODED_ALL = 7, 8  # token ids; `said` is their text, without and with
 
 MOST_TOKENS = 1 << 20  # where no file says how many the model takes
 LOAD_BYTES, RUN_BYTES = 4 << 30, 2 << 30  # of memory
-LEFT = ([], [], 0), "left"  # a row that nobody waits for
+LEFT = ([], [], 0), "left"  # a row whose result is no longer needed
 SHORT = 2048  # characters of a text that is not worth cutting
 
 

@@ -105,7 +105,7 @@ class Connection:
         self.process = os.getpid()
         self.batch = 0, 0  # slot and number of the current batch
         self.cancelled = set()  # numbers of batches
-        self.left = collections.defaultdict(set)  # by number: rows that nobody waits for
+        self.left = collections.defaultdict(set)  # by number: rows whose results are not needed
         self.task = None  # of an async function, while it runs
         self.calls = {}  # that wait, by number: their futures
         self.last_call = 0

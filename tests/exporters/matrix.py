@@ -77,7 +77,7 @@ def feeds(session, batch, length, rng):
 
 
 def free_port(first):
-    """Of those that belong to the caller."""
+    """Returns a free port of the 100 from `first` on, which belong to the caller."""
     import socket
 
     for port in range(first, first + 100):

@@ -71,7 +71,7 @@ def zipmap():
 
 
 def locked(make, *args):
-    """Runs as a user who may not read what `make` makes."""
+    """Runs as a user without the right to read what `make` makes."""
     def run(w):
         path = make(w)
         os.chmod(path, 0)

@@ -20,7 +20,7 @@ def model(code):
 
 
 def embed(code):
-    """Of a model that takes text."""
+    """Runs code with `m`, a model that takes text."""
     def act(w):
         if w.server is None:
             w.start()

@@ -1,4 +1,4 @@
-"""What people are told who make a mistake: what is wrong, why, and what would work."""
+"""The message for each mistake of a user says what is wrong, why, and what would work."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ import tools
 TABLES = {"command line": command_line, "files": model_files, "settings": settings, "HTTP": over_http,
           "Python": python_package, "tools": tools}
 ALL = [pytest.param(mistake, id=f"{table}: {mistake.name}") for table, module in TABLES.items() for mistake in module.MISTAKES]
-# Of people who do not speak English as their first language.
+# Phrases that are hard to read for users with another first language than English.
 PHRASES = [line.partition(" -> ") for line in
            (pathlib.Path(__file__).resolve().parents[2] / "tools/phrases.txt").read_text().splitlines()
            if line and not line.startswith("#")]

@@ -29,7 +29,7 @@ TIMEOUT = 30
 
 
 class Mistake(typing.NamedTuple):
-    """What somebody does, and what the message must say: what is wrong, why, and what would work."""
+    """What a user does, and what the message must say: what is wrong, why, and what would work."""
     name: str
     make: typing.Callable  # of a Workshop; returns the message
     what: str
@@ -91,7 +91,7 @@ def letters():
 
 
 def nobody(w):
-    """For run(): a user without rights, who may enter the folder."""
+    """For run(): a user without rights, except to enter the folder."""
     for path in [w.folder, *w.folder.parents]:
         if path.owner() == w.folder.owner() and not path.stat().st_mode & 0o001:
             path.chmod(path.stat().st_mode | 0o011)

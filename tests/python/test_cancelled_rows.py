@@ -1,4 +1,4 @@
-"""Rows of a batch that nobody waits for any more: what a worker hears of them, and that the tokenizer passes over them."""
+"""Cancelled rows of a batch: which messages a worker gets, and that the tokenizer skips these rows."""
 
 import json
 import pathlib
