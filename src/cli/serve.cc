@@ -567,9 +567,9 @@ ignored.)");
       .add_option(
           "--name", flags->name,
           "Name of the only MODEL. Default: the name of the file, or of the folder if the file\n"
-          "is X
+          "is called model.onnx")
       ->check([](const std::string& name) -> std::string {
-    return name.empty() ? "the name is empty; give one, or leave --name out" : "";
+        return name.empty() ? "the name is empty; give one, or leave --name out" : "";
       })
       ->type_name("NAME");
   parser.add_flag("--print-example", flags->print_example,
@@ -616,12 +616,12 @@ ignored.)");
                   "Host name in URLs of clients that load or unload models; IP addresses and\n"
                   "localhost are always allowed; may be repeated")
       ->check([](const std::string& name) -> std::string {
-    const bool is_name = !name.empty() && name.find_first_of("/: ") == std::string::npos;
-    if (is_name) return "";
-    return fmt::format(
-        "'{}' is not a host name; write it without scheme and port, as "
-        "models.example.org",
-        name);
+        const bool is_name = !name.empty() && name.find_first_of("/: ") == std::string::npos;
+        if (is_name) return "";
+        return fmt::format(
+            "'{}' is not a host name; write it without scheme and port, as "
+            "models.example.org",
+            name);
       })
       ->type_name("NAME")
       ->group(kNetwork);
@@ -669,8 +669,7 @@ ignored.)");
   budget->group(kCompute)->capture_default_str();
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddLimitFlags(parser, &flags->server.limits);
-  return [flags] {
-    return Serve(*flags); };
+  return [flags] { return Serve(*flags); };
 }
 
 }  // namespace chairlift

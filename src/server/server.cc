@@ -27,6 +27,7 @@ using http::Session;
 
 // Connections over the limit that may be open at the same time, each until its 503 has been sent.
 constexpr int kMostRefusing = 128;
+constexpr int kClientsRefused = 4;  // clients that may use all of these
 
 constexpr int kMetricsConnections = 64;
 struct Connections {
@@ -225,6 +226,10 @@ class Listener {
     const bool client_full = inference && client->connections >= connections_.of_client;
     if (full || client_full) ++context_->metrics.connections_refused;
     if (before >= most + connections_.refusing) return;
+    // A client's refused connections stay open for a moment. They must not use up the others'
+    // share.
+    const int of_client = connections_.of_client + connections_.refusing / kClientsRefused;
+    if (inference && client->connections >= of_client) return;
     socket.set_option(tcp::no_delay(true), ec);
     const auto session =
         std::make_shared<Session>(context_, loop, std::move(socket), port_, client);

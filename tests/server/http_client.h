@@ -33,7 +33,8 @@ struct HttpAnswer {
 
 class HttpClient {
  public:
-  explicit HttpClient(int port) {
+  // `from`: the client's own address, in host byte order.
+  explicit HttpClient(int port, uint32_t from = INADDR_LOOPBACK) {
     fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
     const int on = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -41,6 +42,10 @@ class HttpClient {
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(from);
+    if (from != INADDR_LOOPBACK) {
+      ::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    }
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;

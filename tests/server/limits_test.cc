@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "server/server_fixture.h"
@@ -167,6 +168,19 @@ TEST_F(LimitsTest, AClientHasAShareOfConnections) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(ErrorOf(refused), HasSubstr("client 127.0.0.1 has its limit of 1 connections"));
   EXPECT_EQ(first.Ask(Get("/v2")).status, 200);
+}
+
+TEST_F(LimitsTest, RefusedConnectionsOfAClientLeaveRoomForOthers) {
+  ServerLimits limits;
+  limits.max_client_connections = 1;
+  limits.max_connections = 40;
+  Serve(FakeEngine::Answer::kOnOwnThread, limits);
+  std::vector<std::unique_ptr<HttpClient>> greedy;
+  for (int i = 0; i < 100; ++i) {
+    greedy.push_back(std::make_unique<HttpClient>(server_->http_port()));
+  }
+  HttpClient other(server_->http_port(), INADDR_LOOPBACK + 1);
+  EXPECT_EQ(other.Ask(Get("/v2")).status, 200);
 }
 
 TEST_F(LimitsTest, AClientHasAShareOfRequestsInFlight) {
