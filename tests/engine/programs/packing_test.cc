@@ -30,6 +30,8 @@ Signature Encoder() {
                                   .token_outputs = {true, false},
                                   .mask = 1,
                                   .marks = {},
+                                  .first_marks = {},
+                                  .all_marks = {},
                                   .sequences_ignore_masked = true,
                                   .max_length = 16};
   return s;

@@ -110,13 +110,15 @@ TEST(PlanServingTest, CellsHaveSizesOfTheirOwn) {
 
 TEST(PlanServingTest, TasksHaveStepsButForThoseOfIdeal) {
   const std::vector<CellTypeOptions> types(1);
-  EXPECT_EQ(PlanCellServing({}, "", {"a"}, types)->scheduling.slice, PolicyOptions().slice);
-  EXPECT_EQ(PlanCellServing({.time_slice_us = 0}, "", {"a"}, types)->scheduling.slice, Duration(0));
-  EXPECT_EQ(PlanCellServing({.time_slice_us = 7}, "", {"a"}, types)->scheduling.slice,
+  EXPECT_EQ(PlanCellServing({}, "", {"a"}, types)->scheduling.time_slice,
+            PolicyOptions().time_slice);
+  EXPECT_EQ(PlanCellServing({.time_slice_us = 0}, "", {"a"}, types)->scheduling.time_slice,
+            Duration(0));
+  EXPECT_EQ(PlanCellServing({.time_slice_us = 7}, "", {"a"}, types)->scheduling.time_slice,
             std::chrono::microseconds(7));
   for (const char* policy : {"bucketed", "graph_merge"}) {
     const auto plan = PlanCellServing({.policy = policy, .time_slice_us = 7}, "", {"a"}, types);
-    EXPECT_EQ(plan->scheduling.slice, std::chrono::microseconds(7)) << policy;
+    EXPECT_EQ(plan->scheduling.time_slice, std::chrono::microseconds(7)) << policy;
   }
   const auto refused =
       PlanCellServing({.policy = "ideal", .time_slice_us = 7}, "", {"a"}, types).status();
