@@ -408,7 +408,7 @@ TEST_F(LimitsTest, RequestsThatAreNotHttpAreRefused) {
       {post + "Content-Encoding: br\r\nContent-Length: 0\r\n\r\n", 415, "'br'"},
       {Post(kInferPath, "{}", "Inference-Header-Content-Length: x\r\n"), 400, "whole number"},
       {Post(kInferPath, "{}", "Inference-Header-Content-Length: 3\r\n"), 400, "body has 2 bytes"},
-      {Post(kInferPath, ""), 400, "no JSON"},
+      {Post(kInferPath, ""), 400, "not valid JSON"},
       {"BREW /v2 HTTP/1.1\r\nHost: x\r\n\r\n", 501, "BREW"},
       {Get("/v2/nothing"), 404, "no such path"},
       {Get(kInferPath), 405, "POST"},

@@ -100,10 +100,10 @@ TEST(OipDecodeTest, TextsAreRead) {
   const std::string good("\2\0\0\0a\0\0\0\0\0", 10);
   EXPECT_THAT(Values<std::string_view>(Decode(binary(10), good)),
               ElementsAre(std::string_view("a\0", 2), ""));
-  EXPECT_THAT(DecodeError(binary(9), good.substr(0, 9)), HasSubstr("ends within text 1 of 2"));
+  EXPECT_THAT(DecodeError(binary(9), good.substr(0, 9)), HasSubstr("ends within string 1 of 2"));
   EXPECT_THAT(DecodeError(binary(11), good + "x"), HasSubstr("1 bytes of the binary data follow"));
   EXPECT_THAT(DecodeError(binary(4), std::string(4, '\xff')), HasSubstr("too few"));
-  EXPECT_THAT(DecodeError(binary(8), std::string(8, '\xff')), HasSubstr("ends within text 0"));
+  EXPECT_THAT(DecodeError(binary(8), std::string(8, '\xff')), HasSubstr("ends within string 0"));
 }
 
 TEST(OipDecodeTest, DataIsFlatOrNestedAsTheShape) {
@@ -122,7 +122,7 @@ TEST(OipDecodeTest, DataIsFlatOrNestedAsTheShape) {
   EXPECT_THAT(DecodeError(Input("INT32", "[0,5]", "[[1,2,3,4,5]]")), HasSubstr("nesting"));
   EXPECT_THAT(DecodeError(Input("INT32", "[2]", "[1,2,3]")), HasSubstr("more than 2"));
   EXPECT_THAT(DecodeError(Input("INT32", "[3]", "[1,2]")), HasSubstr("has 2 elements"));
-  EXPECT_THAT(DecodeError(Input("INT32", "[100000]", "[1]")), HasSubstr("has 1 element where"));
+  EXPECT_THAT(DecodeError(Input("INT32", "[100000]", "[1]")), HasSubstr("has 1 element, but shape"));
 }
 
 TEST(OipDecodeTest, ValuesOutsideTheTypeAreNamed) {
@@ -420,7 +420,7 @@ TEST(OipDecodeTest, EveryLimitHasItsError) {
 TEST(OipDecodeTest, HugeShapesAreRefusedBeforeAnythingIsAllocated) {
   EXPECT_THAT(DecodeError(Input("FP64", "[9223372036854775807,9223372036854775807]", "[1]")),
               HasSubstr("larger than the limit"));
-  EXPECT_THAT(DecodeError(Input("FP32", "[100000000]", "[1]")), HasSubstr("has 1 element where"));
+  EXPECT_THAT(DecodeError(Input("FP32", "[100000000]", "[1]")), HasSubstr("has 1 element, but shape"));
   EXPECT_THAT(DecodeError(R"({"inputs":[{"name":"x","datatype":"INT8","shape":[200000000],)"
                           R"("parameters":{"binary_data_size":200000000}}]})",
                           "abc"),
