@@ -372,13 +372,11 @@ TEST_P(TrustedMaskTest, PaddedBesideOthersAnswersAreThoseOfTheModelAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, TrustedMaskTest, ::testing::Values("", "length_dp", "naive"));
 
-TEST(LongRequestTest, AMaskByDistanceIsProvedByNobody) {
-  testing::TempFolder folder;
-  const auto refused = LoadBuilt(Attention(true), folder, {.policy = "tokens"});
-  EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("(Less)"));
-  const auto engine = LoadBuilt(Attention(true), folder, {});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->Metadata("model")->config.policy, "window");
+TEST(LongRequestTest, AMaskByDistanceIsProved) {
+  CheckLong(Attention(true), {.policy = "tokens"},
+            {LongRequest(1, 5, 5), LongRequest(1, 300, 290), LongRequest(2, 7, 4),
+             LongRequest(2, 204, 200), LongRequest(1, 40, 40), LongRequest(1, 204, 180),
+             LongRequest(1, 11, 0), LongRequest(1, 12, 6, 2)});
 }
 
 TEST(LongRequestTest, WhatWouldTakeTooMuchMemoryIsRefusedByName) {

@@ -340,7 +340,8 @@ TEST_F(FaultsTest, WhatCannotBeLoadedSaysWhy) {
               HasSubstr("No module named 'nothing_of_that_name'"));
   EXPECT_THAT(MessageOf(Load("import os\nprint('last words')\nos._exit(7)\n")),
               AllOf(HasSubstr("exited with code 7"), HasSubstr("last words")));
-  EXPECT_THAT(MessageOf(Load("def predict(): return 1\n")), HasSubstr("takes no argument"));
+  EXPECT_THAT(MessageOf(Load("def predict(): return 1\n")),
+              HasSubstr("takes no required argument"));
   EXPECT_THAT(MessageOf(Load("def predict(x, *, y): return x\n")),
               HasSubstr("takes 'y' by name only"));
   EXPECT_THAT(MessageOf(Load("predict = 3\n")), HasSubstr("not a function"));

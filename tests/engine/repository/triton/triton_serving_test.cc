@@ -497,7 +497,7 @@ TEST_F(TritonServingTest, AnEnsembleIsAPipeline) {
     EXPECT_FALSE(status.ok()) << text;
     return std::string(status.message());
   };
-  EXPECT_THAT(refusal(config(last)), HasSubstr("'t' is given by no step"));
+  EXPECT_THAT(refusal(config(last)), HasSubstr("tensor 't' is neither an output of a step"));
   EXPECT_THAT(refusal(config(last + ", " + first + ", " + first)), HasSubstr("given twice"));
   EXPECT_THAT(
       refusal(config(first + ", { model_name: \"sum\" input_map { key: \"a\" value: \"t\" } "
