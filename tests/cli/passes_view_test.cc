@@ -108,8 +108,10 @@ TEST_F(InspectPassesTest, WithoutItsPassWhatWasFusedIsNot) {
 
 TEST_F(InspectPassesTest, ShapesThatNoRequestCanHaveHaveNoPlan) {
   const std::string file = Encoder("minilm_hf5_dynamo_sdpa_18");
-  EXPECT_THAT(Inspect(file, {"--batch-size", "2", "--length", "5"}),
-              HasSubstr("memory, for input_ids[2,5], attention_mask[2,5], token_type_ids[2,5]:"));
+  EXPECT_THAT(
+      Inspect(file, {"--batch-size", "2", "--length", "5"}),
+      HasSubstr(
+          "memory of a request of input_ids[2,5], attention_mask[2,5], token_type_ids[2,5]:"));
   // What was named and does not fit is an error.
   EXPECT_THAT(Refusal({"inspect", file, "--length", "5", "--shape", "attention_mask=2x9"}, 1),
               HasSubstr("must be equal"));

@@ -153,7 +153,7 @@ TEST_F(ServeFunctionTest, SettingsAreGivenByName) {
   EXPECT_TRUE(server->AwaitOutput("up to 7 rows")) << server->output();
   EXPECT_THAT(server->output(), HasSubstr("in 2 processes"));
   for (const auto& [setting, says] :
-       {std::pair("workers", "must be NAME=VALUE"), std::pair("worker=2", "no setting 'worker'"),
+       {std::pair("workers", "write NAME=VALUE"), std::pair("worker=2", "no setting 'worker'"),
         std::pair("workers=none", "workers is 'none'")}) {
     const auto refused = serve(setting);
     EXPECT_NE(refused->Wait(), 0);
