@@ -29,7 +29,7 @@ def exported():
     """Yields (name, definition) for each name of `__all__`, in the order of the imports."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     for node in tree.body:
-        if not isinstance(node, ast.ImportFrom) or node.module == "_core":
+        if not isinstance(node, ast.ImportFrom) or node.level == 0 or node.module == "_core":
             continue
         module = ast.parse((PACKAGE / f"{node.module}.py").read_text(encoding="utf-8"))
         defined = {one.name: one for one in module.body if hasattr(one, "name")}
