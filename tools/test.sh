@@ -22,6 +22,7 @@ ctest --preset release -j "$(nproc)" --timeout 300
 step "the Python package"
 make --no-print-directory python
 .venv/bin/python -m pytest -q
+.venv/bin/python -m pytest -q tests/mistakes
 step "its wheel on a bare Debian"
 make --no-print-directory test-wheel
 
