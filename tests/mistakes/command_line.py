@@ -36,7 +36,7 @@ MISTAKES = [
     Mistake("--threads", serve("doubling.onnx", "--threads", "2"), "no flag --threads", "there is no", "use --workers"),
     Mistake("--gpus", serve("doubling.onnx", "--gpus", "all"), "no flag --gpus", "there is no", "use --device cuda"),
     Mistake("--api-key", serve("doubling.onnx", "--api-key", "x"),
-            "no flag --api-key", "there is no", r"proxy.*docs/exposing\.md"),
+            "no flag --api-key", "there is no", r"proxy.*docs/deploy/security\.md"),
     Mistake("--verbose", serve("doubling.onnx", "--verbose"), "no flag --verbose", "there is no", "--log-level debug"),
     Mistake("a flag without its value", lambda w: w.run("serve", "doubling.onnx", "--http-port"),
             "--http-port", "needs a value", "serve --help"),

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from models import bert  # noqa: E402
 
 # Nothing here may listen on a port that others use, or run on when it should have been refused.
-SERVE = ["--http-port", "0", "--metrics-port", "-1", "--no-timing", "--drain-seconds", "0"]
+SERVE = ["--http-port", "0", "--metrics-port", "-1", "--no-autotune", "--drain-seconds", "0"]
 TIMEOUT = 30
 
 
@@ -200,7 +200,7 @@ class Server:
         self.log = folder.parent / "log.txt"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [PROGRAM, "serve", "--model-repository", folder, "--no-timing", "--http-port", "0", "--metrics-port", "-1",
+                [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
                  "--workers", "1", "--drain-seconds", "0", "--allow-plugins", "--max-body-bytes", "1MiB",
                  "--parent-fd", "0"], stdin=(pair := socket.socketpair())[1], stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
