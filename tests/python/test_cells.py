@@ -130,7 +130,7 @@ def other_s_node(kept=[]):  # noqa: B006  (shared on purpose)
 
 
 @pytest.mark.parametrize("unfold, says", [
-    (lambda x: x, "no generator"),
+    (lambda x: x, "not a generator"),
     (other_s_node(), "a node of another request"),
 ])
 def test_functions_that_are_no_unfolders(pair, unfold, says):

@@ -547,7 +547,7 @@ def test_prompts_may_be_tokens(server):
     ({"model": "gpt2", "prompt": "a", "logprobs": 21}, "logprobs is 21; it must be from 0 to 20"),
     ({"model": "gpt2", "prompt": "a", "logprobs": True}, '"logprobs"'),
     ({"model": "gpt2", "prompt": "a", "best_of": 2}, 'it must be as "n", 1'),
-    ({"model": "gpt2", "prompt": "a", "num_beams": 2, "num_return_sequences": 2}, 'is called "n"'),
+    ({"model": "gpt2", "prompt": "a", "num_beams": 2, "num_return_sequences": 2}, 'send "n"'),
     ({"model": "gpt2", "prompt": "a", "num_beams": 2, "temperature": 1}, "beams are not sampled"),
 ])
 def test_what_is_wrong_is_named(server, body, why):
@@ -563,7 +563,8 @@ def test_models_without_a_tokenizer(server):
     status, error = server.ask("/v2/models/silent/generate", {"text_input": "a"})
     assert status == 400 and "no tokenizer.json" in error["error"]
     status, error = server.ask("/v1/completions", {"model": "gpt4", "prompt": "a"})
-    assert status == 404 and "there are: " + ", ".join(sorted(server.tokenizers)) in error["error"]["message"]
+    names = ", ".join(f"'{name}'" for name in sorted(server.tokenizers))
+    assert status == 404 and f"there are: {names}" in error["error"]["message"]
     with urllib.request.urlopen(server.url + "/v1/models", timeout=30) as response:
         assert [model["id"] for model in json.load(response)["data"]] == sorted(server.tokenizers)
 

@@ -225,7 +225,7 @@ def test_fields_that_might_change_the_answer_are_refused(server):
 
 
 def test_what_has_no_effect_is_logged_once(server):
-    assert server.log.count("prompts: files beside its tokenizer.json say what has no effect: "
+    assert server.log.count("model 'prompts': these settings of its tokenizer files have no effect: "
                             "config_sentence_transformers.json: similarity_fn_name") == 1
 
 

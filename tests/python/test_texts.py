@@ -291,7 +291,7 @@ def test_long_texts_in_process(models):
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda model: model.embed(b"bytes"), "must be a list of texts"),
+    (lambda model: model.embed(b"bytes"), "is not text"),
     (lambda model: model.embed(["a", 5]), "text 1 is 5; it must be a str"),
     (lambda model: model.embed("a", truncate="middle"), "truncate is 'middle'"),
     (lambda model: model.embed("a" * (1 << 18)), "at most 131072"),
@@ -310,7 +310,7 @@ def test_models_without_texts_say_why(models, doubling):
     with pytest.raises(chairlift.InvalidArgument, match="takes no text: there is no tokenizer.json beside its file"):
         doubling.embed("a")
     with chairlift.load(function_in(models.folder)) as function:
-        with pytest.raises(chairlift.InvalidArgument, match="those of a model.onnx with a tokenizer.json beside it"):
+        with pytest.raises(chairlift.InvalidArgument, match="only a model.onnx with a tokenizer.json beside it does"):
             function.embed("a")
 
 
