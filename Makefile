@@ -123,7 +123,7 @@ chart:  ## measures and draws docs/images/benchmarks.svg (an hour)
 	@$(MAKE) --no-print-directory bench BENCH="ragged python"
 	@$(PYTHON) bench/chart.py
 
-figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, published numbers beside them (docs/simulation.md)
+figures: build $(VENV)/.figures  ## BatchMaker's and DVABatch's figures, published numbers beside them (docs/concepts/simulation.md)
 	@$(PYTHON) bench/figures.py
 	@$(PYTHON) bench/figures_staged.py
 

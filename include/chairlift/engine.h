@@ -59,7 +59,7 @@ struct EngineOptions {
   // model, machine and build; the result is kept in $XDG_CACHE_HOME/chairlift. If false, the engine
   // uses a kept result or else an estimate.
   bool autotune = true;
-  // Whether models may have a plugin (docs/cells.md, docs/stages.md): a shared library in the
+  // Whether models may have a plugin (docs/concepts: cells.md, stages.md): a shared library in the
   // model's folder that runs inside this process. If false, a model with a plugin is refused.
   bool allow_plugins = false;
   // Default of ModelConfig::device. Empty: the CPU.
@@ -136,7 +136,8 @@ struct ModelConfig {
   // Renames the file's inputs and outputs: from the file's name to the new one. All other settings,
   // requests and answers use the new names. "{i}", once in both names, matches any number. This
   // allows a decoder step whose inputs and outputs are not named as exporters name them to be
-  // served as a model that generates (docs/decoders.md). Does not apply to the encoder beside it.
+  // served as a model that generates (docs/guides/language-models.md). Does not apply to the
+  // encoder beside it.
   std::map<std::string, std::string> tensor_names = {};
   // Reuse the keys and values of earlier prompts for prompts with the same beginning. They are kept
   // until the room is needed.

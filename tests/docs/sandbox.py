@@ -130,6 +130,7 @@ def make(folder):
     commands.mkdir()
     for name in ("chairlift", "curl"):
         script(commands / name, name, folder)
+    shutil.copy(ROOT / "README.md", folder)  # a file to classify
     (folder / "examples").mkdir()
     for example in (ROOT / "examples").glob("*.py"):
         script(folder / "examples" / example.name, "example", folder)

@@ -23,6 +23,9 @@ def test_the_page_of_metrics_has_their_names_and_types(box):
         served = set(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
     documented = set(re.findall(r"^\| `(chairlift_\w+)` \| (\w+),", read("docs/reference/metrics.md"), re.MULTILINE))
     assert len(served) > 20
+    renamed = read("src/base/renamed.cc").split("kMetrics[] = {")[1].split("};")[0]
+    old = set(re.findall(r'\{"(\w+)", ', renamed))  # these are served for one version, and not documented
+    served = {(name, kind) for name, kind in served if name not in old}
     assert documented == served
 
 

@@ -31,6 +31,9 @@ def test_links_lead_somewhere(page):
     assert not wrong, "\n".join(wrong)
 
 
+WRITTEN = {"docs/images/benchmarks.svg"}  # by `make chart`
+
+
 def test_paths_that_sources_name_are_there():
     wrong = []
     for name in TRACKED:
@@ -41,7 +44,7 @@ def test_paths_that_sources_name_are_there():
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), 1):
             for mention in MENTION.findall(line):
                 mention = mention.removeprefix("../" * mention.count("../"))
-                if not (ROOT / mention).exists() and name != "CHANGELOG.md":
+                if not (ROOT / mention).exists() and name != "CHANGELOG.md" and mention not in WRITTEN:
                     wrong.append(f"{name}:{number}: {mention}")
     assert not wrong, "there is no such page:\n" + "\n".join(wrong)
 

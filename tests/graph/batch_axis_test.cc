@@ -84,6 +84,13 @@ INSTANTIATE_TEST_SUITE_P(
     Elementwise, BatchAxisTest,
     ::testing::Values(
         Case{"relu", {"b", 4}, Unary("Relu"), ""},
+        Case{"an input left out",
+             {"b", 4},
+             [](GraphProtoBuilder& m) {
+               m.Tensor("most", kFloat, {})->add_float_data(1);
+               m.Node("Clip", {"x", "", "most"}, {"y"});
+             },
+             ""},
         Case{"bias", {"b", 4}, WithWeights("Add", {4}), ""},
         Case{"row bias", {"b", 4}, WithWeights("Add", {1, 4}), ""},
         Case{"fixed rows", {"b", 4}, WithWeights("Add", {8, 4}), "8 entries along the batch"},

@@ -101,7 +101,8 @@ std::string WhatFolderHas(const fs::path& folder) {
     for (const fs::path& file : contents.files) {
       if (!file.filename().string().ends_with(ending)) continue;
       return fmt::format(
-          "; it has {}, {}: only ONNX models are served, so export it (docs/exporters.md)",
+          "; it has {}, {}: only ONNX models are served, so export it "
+          "(docs/reference/exporters.md)",
           file.string(), is);
     }
   }

@@ -88,6 +88,7 @@ void Places::Read(const Node& node) {
     reader_.Set(node.inputs[0], std::move(shaped));
   }
   for (const ValueId id : node.inputs) {
+    if (id == kNoValue) continue;
     if (!known(id) || reader_.of(id).kind == Pattern::Kind::kShaped) TakeSizes(id);
   }
   if (std::all_of(node.inputs.begin(), node.inputs.end(), known)) (void)reader_.Visit(node);
@@ -227,7 +228,7 @@ Status Places::Follow(const Node& node) {
   // A pattern of rows that knows only their shape is not enough.
   if (Knows(node) && (!rows || reader_.of(node.outputs[0]).kind != Pattern::Kind::kShaped)) {
     state = StateOf(reader_.of(node.outputs[0]));
-  } else if (node.def->domain.empty() && node.outputs.size() == 1) {
+  } else if (node.def->domain.empty() && node.outputs.size() == 1 && node.outputs[0] != kNoValue) {
     const std::string& op = node.def->name;
     if (op == "Concat") state = Concat(c);
     if (op == "Gather") state = Gather(c);

@@ -23,8 +23,8 @@ std::string InsteadOf(const OnnxNode& node) {
     return fmt::format("; did you mean '{}'?", *meant);
   }
   return names.empty() ? "; export the model with standard operators in place of those of this "
-                         "domain (docs/exporters.md)"
-                       : "; export the model without this operator (docs/exporters.md)";
+                         "domain (docs/reference/exporters.md)"
+                       : "; export the model without this operator (docs/reference/exporters.md)";
 }
 
 Status Unknown(const OnnxNode& node) {

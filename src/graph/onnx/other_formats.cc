@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr const char* kExport = "export the model to ONNX (docs/exporters.md)";
+constexpr const char* kExport = "export the model to ONNX (docs/reference/exporters.md)";
 constexpr const char* kDownload = "download the file again";
 
 struct Format {

@@ -159,11 +159,11 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
   if (!listed) return InvalidArgument("element type {} is not one that ONNX has", data_type);
   const DataTypeRow& row = kDataTypes[data_type];
   if (row.dtype == DType::kUndefined) {
-    return Unimplemented(
-        "element type {} is not supported; {}", row.name,
-        row.name == std::string_view("string")
-            ? "convert text to numbers before the model, as in a Python model (docs/functions.md)"
-            : "export the model in float32, float16, bfloat16 or an integer type");
+    return Unimplemented("element type {} is not supported; {}", row.name,
+                         row.name == std::string_view("string")
+                             ? "convert text to numbers before the model, as in a Python model "
+                               "(docs/guides/python-models.md)"
+                             : "export the model in float32, float16, bfloat16 or an integer type");
   }
   return row.dtype;
 }

@@ -234,8 +234,8 @@ constexpr std::array kOtherPaths = {
     OtherPath{"api/embed", "text is embedded by POST /v1/embeddings"},
     OtherPath{"v1/infer", "requests are POST /v2/models/{model}/infer"},
     OtherPath{"infer", "requests are POST /v2/models/{model}/infer"},
-    OtherPath{"docs", "docs/http.md describes the paths"},
-    OtherPath{"openapi.json", "docs/http.md describes the paths"},
+    OtherPath{"docs", "docs/reference/http.md describes the paths"},
+    OtherPath{"openapi.json", "docs/reference/http.md describes the paths"},
 };
 
 // ": '/path'"; empty if it has unusual characters.
