@@ -136,8 +136,7 @@ struct ModelConfig {
   // Renames the file's inputs and outputs: from the file's name to the new one. All other settings,
   // requests and answers use the new names. "{i}", once in both names, matches any number. This
   // allows a decoder step whose inputs and outputs are not named as exporters name them to be
-  // served as a model that generates (docs/guides/language-models.md). Does not apply to the
-  // encoder beside it.
+  // served as one that generates (docs/guides/language-models.md). Not for its encoder.
   std::map<std::string, std::string> tensor_names = {};
   // Reuse the keys and values of earlier prompts for prompts with the same beginning. They are kept
   // until the room is needed.
