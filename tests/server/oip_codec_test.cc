@@ -122,7 +122,8 @@ TEST(OipDecodeTest, DataIsFlatOrNestedAsTheShape) {
   EXPECT_THAT(DecodeError(Input("INT32", "[0,5]", "[[1,2,3,4,5]]")), HasSubstr("nesting"));
   EXPECT_THAT(DecodeError(Input("INT32", "[2]", "[1,2,3]")), HasSubstr("more than 2"));
   EXPECT_THAT(DecodeError(Input("INT32", "[3]", "[1,2]")), HasSubstr("has 2 elements"));
-  EXPECT_THAT(DecodeError(Input("INT32", "[100000]", "[1]")), HasSubstr("has 1 element, but shape"));
+  EXPECT_THAT(DecodeError(Input("INT32", "[100000]", "[1]")),
+              HasSubstr("has 1 element, but shape"));
 }
 
 TEST(OipDecodeTest, ValuesOutsideTheTypeAreNamed) {
@@ -420,7 +421,8 @@ TEST(OipDecodeTest, EveryLimitHasItsError) {
 TEST(OipDecodeTest, HugeShapesAreRefusedBeforeAnythingIsAllocated) {
   EXPECT_THAT(DecodeError(Input("FP64", "[9223372036854775807,9223372036854775807]", "[1]")),
               HasSubstr("larger than the limit"));
-  EXPECT_THAT(DecodeError(Input("FP32", "[100000000]", "[1]")), HasSubstr("has 1 element, but shape"));
+  EXPECT_THAT(DecodeError(Input("FP32", "[100000000]", "[1]")),
+              HasSubstr("has 1 element, but shape"));
   EXPECT_THAT(DecodeError(R"({"inputs":[{"name":"x","datatype":"INT8","shape":[200000000],)"
                           R"("parameters":{"binary_data_size":200000000}}]})",
                           "abc"),
