@@ -79,7 +79,7 @@ def locked(make, *args):
     return run
 
 
-EXPORT = r"export the model to ONNX \(docs/exporters\.md\)"
+EXPORT = r"export the model to ONNX \(docs/reference/exporters\.md\)"
 SAFETENSORS = struct.pack("<Q", 60) + b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      ' + b"1234"
 
 MISTAKES = [
@@ -148,7 +148,7 @@ MISTAKES = [
     Mistake("a folder that may not be read", locked(lambda w: w.model("closed"), "inspect", "closed"),
             "cannot read 'closed'", "Permission denied", "give this user the right to read it"),
     Mistake("an operator that is misspelt", node("Conv2D", ["x"], ["y"]),
-            "node 'Conv2D_0': operator Conv2D", "not supported", r"did you mean 'Conv'|docs/operators\.md|export"),
+            "node 'Conv2D_0': operator Conv2D", "not supported", r"did you mean 'Conv'|docs/reference/operators\.md|export"),
     Mistake("an operator of one's own", node("MyOp", ["x"], ["y"], {"domain": "my.ops"}, domains=["my.ops"]),
             "operator MyOp of domain 'my.ops'", "not supported", "export the model without it|standard operators"),
     Mistake("an opset of the future", node("Add", ["x", "x"], ["y"], opset=99), "opset 99 of ai.onnx", "not supported",

@@ -62,7 +62,7 @@ MISTAKES = [
     Mistake("Ollama's path", ask("/api/generate", {}), "no such path", "no such path", "POST /v1/completions"),
     Mistake("a newer path of OpenAI's", ask("/v1/responses", {}), "no such path", "no such path", "POST /v1/chat/completions"),
     Mistake("metrics on the HTTP port", ask("/metrics"), "metrics", "are off", "--http-metrics"),
-    Mistake("a page of documentation", ask("/docs"), "no such path: '/docs'", "no such path", r"docs/http\.md"),
+    Mistake("a page of documentation", ask("/docs"), "no such path: '/docs'", "no such path", r"docs/reference/http\.md"),
     Mistake("GET for POST", ask(INFER, method="GET"), "GET is not allowed", "for this path: '/v2/models/doubling/infer'", "use POST"),
     Mistake("POST for GET", ask("/v2/models/doubling", {}), "POST is not allowed", "for this path", "use GET"),
     Mistake("PUT", ask(INFER, b"{}", "PUT"), "PUT is not allowed", "for this path", "use POST"),

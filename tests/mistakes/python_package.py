@@ -72,7 +72,7 @@ MISTAKES = [
     Mistake("a misspelt setting", python("chairlift.load('doubling.onnx', max_batch_sise=4)"), "no setting 'max_batch_sise'",
             "there is no", "did you mean 'max_batch_size'"),
     Mistake("a setting of onnxruntime's", python("chairlift.load('doubling.onnx', providers=['CPU'])"), "no setting 'providers'",
-            "there is no", r"`chairlift serve --help` lists the settings|docs/functions\.md"),
+            "there is no", r"`chairlift serve --help` lists the settings|docs/guides/python-models\.md"),
     Mistake("NumPy's default type", model("m(x=np.ones((1, 4)))"), "input 'x' has element type FP64", "the model takes FP32",
             r"convert it first"),
     Mistake("another size", model("m(x=np.ones((1, 5), np.float32))"), "dimension 1 of input 'x' is 5", "the model takes 4",
