@@ -18,7 +18,9 @@ def test_the_page_of_the_python_package_is_that_of_its_docstrings():
 
 
 def test_the_page_of_metrics_has_their_names_and_types(box):
-    port = json.loads((box / "all.json").read_text())[1]
+    http, port = json.loads((box / "all.json").read_text())[:2]
+    body = json.dumps({"model": "minilm", "input": "a histogram has entries after a request"}).encode()
+    urllib.request.urlopen(f"http://127.0.0.1:{http}/v1/embeddings", data=body).close()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         served = set(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
     documented = set(re.findall(r"^\| `(chairlift_\w+)` \| (\w+),", read("docs/reference/metrics.md"), re.MULTILINE))
