@@ -246,7 +246,7 @@ TEST(StagedTest, OptionsOutOfRangeAreRefused) {
   };
   EXPECT_THAT(refusal({.buffer_pairs = 0}), HasSubstr("buffer_pairs is 0"));
   EXPECT_THAT(refusal({.join_window = microseconds(-1)}), HasSubstr("join_window_us is -1"));
-  EXPECT_THAT(refusal({.split = true}), HasSubstr("no costs"));
+  EXPECT_THAT(refusal({.split = true}), HasSubstr("needs the costs of the stages"));
 }
 
 TEST(StagedTest, ByItsNameItStretchesAndWhereCostsAreKnownSplits) {
