@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -248,7 +249,8 @@ TEST(StagedProgramTest, AModelWithoutAPlaceToCutIsServedAsAWhole) {
   }
 }
 
-// Each request has eight rows; all of them together take far longer than the last one's timeout.
+// The only worker is held while many wait, of eight rows each: all of them together take far longer
+// than the last one's timeout, which is enough for that one alone.
 TEST(StagedProgramTest, WhatCannotEndByItsDeadlineIsRefusedAtOnce) {
   const TempFolder folder;
   std::mt19937 random(3);
@@ -261,14 +263,25 @@ TEST(StagedProgramTest, WhatCannotEndByItsDeadlineIsRefusedAtOnce) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(never)) << never;
   EXPECT_THAT(std::string(never.message()), HasSubstr("at the least"));
 
+  const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("model");
+  ASSERT_TRUE(metadata.ok()) << metadata.status();
+  Duration row(0);  // through all stages
+  for (const CellBatching& cell : metadata->cells) {
+    ASSERT_FALSE(cell.costs.empty()) << cell.name;
+    row += cell.costs.begin()->second;
+  }
   InferRequest one = AskSkipModel(8, random);
-  const TimePoint start = Clock::Steady().Now();
-  ASSERT_TRUE((*engine)->Infer(one).ok());
-  const Duration alone = Clock::Steady().Now() - start;
   constexpr int kAhead = 400;
+  std::promise<void> is_held, release;
   std::mutex mutex;
   std::condition_variable all_answered;
   int answered = 0;
+  (*engine)->InferAsync(one, [&](const StatusOr<InferResponse>& answer) {
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    is_held.set_value();
+    release.get_future().wait();
+  });
+  is_held.get_future().wait();
   for (int i = 0; i < kAhead; ++i) {
     (*engine)->InferAsync(one, [&](StatusOr<InferResponse> answer) {
       const std::lock_guard<std::mutex> lock(mutex);
@@ -276,15 +289,19 @@ TEST(StagedProgramTest, WhatCannotEndByItsDeadlineIsRefusedAtOnce) {
       if (++answered == kAhead) all_answered.notify_one();
     });
   }
-  one.timeout = std::chrono::duration_cast<std::chrono::microseconds>(4 * alone);
-  const Status late = (*engine)->Infer(one).status();
+  one.timeout = std::chrono::duration_cast<std::chrono::microseconds>(16 * row);
+  const Status late = (*engine)->Infer(one).status();  // while the worker is held
+  release.set_value();
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    all_answered.wait(lock, [&] { return answered == kAhead; });
+  }
+  engine->reset();  // no callback that uses what is above is under way any more
   EXPECT_TRUE(absl::IsResourceExhausted(late)) << late;
   EXPECT_THAT(std::string(late.message()), HasSubstr("retry in"));
   const std::optional<Duration> after = RetryAfterOf(late);
   ASSERT_TRUE(after);
   EXPECT_GT(*after, Duration(0));
-  std::unique_lock<std::mutex> lock(mutex);
-  all_answered.wait(lock, [&] { return answered == kAhead; });
 }
 
 // As `chairlift run` loads a model, whatever its model.yaml says of stages.
