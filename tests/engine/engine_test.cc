@@ -74,13 +74,14 @@ double CpuSeconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// However long its task takes.
+// Unless it is expected to take long: this one is far from that, and what a pause makes of it is
+// forgotten after a few.
 TEST_F(EngineTest, WhoWaitsForTheOnlyWorkerRunsItsTask) {
-  engine_ = MakeEngine({.workers = 1});
+  engine_ = MakeEngine({.workers = 1, .autotune = false});  // nothing is planned ahead
   const std::string file = WriteFile(folder_ / "convolutions.onnx", testing::ConvModel().Bytes());
   ASSERT_TRUE(engine_->LoadModel("convolutions", file, {}).ok());
   const std::string name = (*engine_->Metadata("convolutions")).inputs[0].name;
-  Tensor x = Tensor::Allocate(DType::kFloat, {1, 3, 200, 200});
+  Tensor x = Tensor::Allocate(DType::kFloat, {1, 3, 64, 64});
   std::fill_n(x.data<float>(), x.size(), 1.0f);
   const auto ask = [&](int times) {
     for (int i = 0; i < times; ++i) {
@@ -93,9 +94,9 @@ TEST_F(EngineTest, WhoWaitsForTheOnlyWorkerRunsItsTask) {
   ask(10);  // costs are learnt
   const double mine = CpuSeconds(CLOCK_THREAD_CPUTIME_ID);
   const double all = CpuSeconds(CLOCK_PROCESS_CPUTIME_ID);
-  ask(30);
+  ask(200);
   EXPECT_GT(CpuSeconds(CLOCK_THREAD_CPUTIME_ID) - mine,
-            0.7 * (CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) - all));
+            0.5 * (CpuSeconds(CLOCK_PROCESS_CPUTIME_ID) - all));
 }
 
 // A thread that waits for an answer may hold locks that other requests' callbacks take.
