@@ -70,11 +70,11 @@ TEST(UnfoldThreads, JobsOfALaneRunInOrderAndOneAtATime) {
 }
 
 TEST(UnfoldThreads, ALaneThatBlocksHoldsUpNoOther) {
-  UnfoldThreads preparation(2);
   const char slow = 0;
   const char quick = 0;
   std::promise<void> release;
   std::promise<void> ran;
+  UnfoldThreads preparation(2);  // ends before what its jobs use
   preparation.Add(&slow, [&] { release.get_future().wait(); });
   preparation.Add(&slow, [] {});  // takes no second thread
   preparation.Add(&quick, [&] { ran.set_value(); });
