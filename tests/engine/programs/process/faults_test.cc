@@ -160,7 +160,7 @@ TEST_F(FaultsTest, AFunctionWithSideEffectsIsNotRunAgainWhereItsWorkerEnds) {
 }
 
 TEST_F(FaultsTest, OthersOfABatchThatHangsAreAnswered) {
-  ASSERT_TRUE(LoadHarmful("time.sleep(1000)", "batch_timeout_us: 1000000\n").ok());
+  ASSERT_TRUE(LoadHarmful("time.sleep(1000)", "batch_timeout_us: 3000000\n").ok());
   const auto answers = Together({1, -2, 3});
   EXPECT_TRUE(answers[0].ok()) << answers[0].status();
   EXPECT_THAT(MessageOf(answers[1].status()), HasSubstr("batch_timeout_us"));
@@ -201,7 +201,7 @@ TEST_F(FaultsTest, NobodyIsLostWhereWorkersDieUnderLoad) {
 
 TEST_F(FaultsTest, AHangIsEndedAtItsDeadline) {
   ASSERT_TRUE(
-      LoadHarmful("time.sleep(1000)", "batch_timeout_us: 1500000\nmax_batch_size: 1\n").ok());
+      LoadHarmful("time.sleep(1000)", "batch_timeout_us: 3000000\nmax_batch_size: 1\n").ok());
   const auto answers = Together({1, -2, 3});
   EXPECT_TRUE(answers[0].ok()) << answers[0].status();
   EXPECT_THAT(MessageOf(answers[1].status()), HasSubstr("batch_timeout_us"));

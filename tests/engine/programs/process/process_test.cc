@@ -100,17 +100,22 @@ TEST_F(ProcessTest, ListsGoToLists) {
   EXPECT_THAT(response->outputs[0].tensor.values<int64_t>(), ElementsAre(3, 6, -9));
 }
 
-// Rows of any lengths share batches, packed.
+// Rows of any lengths share batches, packed: none is computed before all wait.
 TEST_F(ProcessTest, RaggedRowsArePacked) {
+  const std::string gate = (folder_ / "gate").string();
   ASSERT_TRUE(
-      Load("from typing import Annotated\n"
+      Load("import os, time\n"
+           "from typing import Annotated\n"
            "from numpy.typing import NDArray\n"
            "from chairlift import Ragged\n"
            "def predict(x: Ragged, y: NDArray[np.int64]) -> tuple[Ragged, NDArray[np.float32]]:\n"
-           "  assert x.offsets[-1] == len(x.values) and len(y) == len(x.offsets) - 1 <= 8\n"
-           "  lengths = np.diff(x.offsets)\n"
-           "  sums = np.add.reduceat(np.append(x.values, 0), x.offsets[:-1]) * (lengths > 0)\n"
-           "  return Ragged(x.values + 1, x.offsets), (sums + y).astype('float32')\n",
+           "  while not os.path.exists('" +
+               gate +
+               "'): time.sleep(0.001)\n"
+               "  assert x.offsets[-1] == len(x.values) and len(y) == len(x.offsets) - 1 <= 8\n"
+               "  lengths = np.diff(x.offsets)\n"
+               "  sums = np.add.reduceat(np.append(x.values, 0), x.offsets[:-1]) * (lengths > 0)\n"
+               "  return Ragged(x.values + 1, x.offsets), (sums + y).astype('float32')\n",
            "max_batch_size: 8\n")
           .ok());
   std::mt19937 random(9);
@@ -135,6 +140,7 @@ TEST_F(ProcessTest, RaggedRowsArePacked) {
     }
     for (float& value : own) value += 1;
   }
+  WriteFile(gate, "");
   for (size_t i = 0; i < answers.size(); ++i) {
     const auto answer = answers[i].get();
     EXPECT_EQ(Values(answer), values[i]);
