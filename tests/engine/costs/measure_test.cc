@@ -111,13 +111,14 @@ TEST_F(LengthCostsTest, WhatIsLearntIsKept) {
   EXPECT_EQ(kept[0].cost, std::chrono::microseconds(5));
 }
 
-// A row takes 24 ms: within the time for both looks there are two and four rows, too.
+// A row takes 96 ms: within the time for both looks there are two and four rows, too, by a margin
+// of half a second for what else runs.
 TEST(MeasureCostsTest, SlowProgramsAreTimedAtSeveralSizes) {
-  const auto costs = MeasureCosts(1, {.max_rows = 8, .budget = std::chrono::milliseconds(960)},
+  const auto costs = MeasureCosts(1, {.max_rows = 8, .budget = std::chrono::milliseconds(3840)},
                                   [](size_t, int rows) -> TimedRun {
                                     return [rows](int, WorkerMemory&) {
                                       const TimePoint end = Clock::Steady().Now() +
-                                                            rows * std::chrono::milliseconds(24);
+                                                            rows * std::chrono::milliseconds(96);
                                       while (Clock::Steady().Now() < end) {
                                       }
                                       return absl::OkStatus();
