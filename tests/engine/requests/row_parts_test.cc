@@ -229,7 +229,13 @@ TEST_F(LargeRequestsTest, RunAsSeveralTasks) {
 
 TEST_F(LargeRequestsTest, OthersComeBetweenTheirTasks) {
   Start(Wide(true), {.workers = 1}, {.policy = "window"});
-  std::promise<void> large, small;
+  std::promise<void> is_held, both_wait, large, small;
+  engine_->InferAsync(Ask(1, "other"), [&](const Answer& a) {  // holds the worker
+    EXPECT_TRUE(a.ok()) << a.status();
+    is_held.set_value();
+    both_wait.get_future().wait();
+  });
+  is_held.get_future().wait();
   std::atomic<bool> ended{false};
   engine_->InferAsync(Ask(5000), [&](const Answer& a) {
     ExpectRows(a, 5000);
@@ -242,6 +248,7 @@ TEST_F(LargeRequestsTest, OthersComeBetweenTheirTasks) {
     before = !ended;
     small.set_value();
   });
+  both_wait.set_value();
   small.get_future().get();
   EXPECT_TRUE(before);
   large.get_future().get();
