@@ -151,7 +151,7 @@ TEST_F(ServeFunctionTest, SettingsAreGivenByName) {
   };
   const auto server = serve("workers=2");
   EXPECT_TRUE(server->AwaitOutput("up to 7 rows")) << server->output();
-  EXPECT_THAT(server->output(), HasSubstr("in 2 processes"));
+  EXPECT_TRUE(server->AwaitOutput("in 2 processes")) << server->output();
   for (const auto& [setting, says] :
        {std::pair("workers", "write NAME=VALUE"), std::pair("worker=2", "no setting 'worker'"),
         std::pair("workers=none", "workers is 'none'")}) {

@@ -350,7 +350,7 @@ TEST_F(ServeTest, RequestsAreLoggedAtDebug) {
   ASSERT_EQ(answer.status, 200);
   const size_t bytes = answer.head.size() + 2 + answer.body.size();
   EXPECT_EQ(client.Ask(Get("/nothing?a=b")).status, 404);
-  EXPECT_TRUE(server_->AwaitOutput("/nothing")) << server_->output();
+  EXPECT_TRUE(server_->AwaitOutput("404 from 127.0.0.1: ")) << server_->output();
   EXPECT_THAT(server_->output(),
               ContainsRegex("\\[debug\\] POST \"/v2/models/doubling/infer\" 200 from 127.0.0.1: " +
                             std::to_string(bytes) +
@@ -531,8 +531,8 @@ TEST_F(ServeTest, PrintsARequestOrWhatWorksInstead) {
   wide.Input("x", testing::kFloat, {1, 1000}).Output("y", testing::kFloat);
   wide.Node("Relu", {"x"}, {"y"});
   Serve({model_, File("wide.onnx", wide.Bytes()), "--print-example", "--address", "0.0.0.0"});
-  ASSERT_TRUE(server_->AwaitOutput("# wide: ")) << server_->output();
-  EXPECT_THAT(server_->output(), AllOf(HasSubstr("curl -s 127.0.0.1:"),
+  ASSERT_TRUE(server_->AwaitOutput("--input x=x.npy")) << server_->output();
+  EXPECT_THAT(server_->output(), AllOf(HasSubstr("# wide: "), HasSubstr("curl -s 127.0.0.1:"),
                                        HasSubstr("too large to paste; from files: chairlift run "
                                                  "MODEL --input x=x.npy")));
 }
@@ -540,11 +540,12 @@ TEST_F(ServeTest, PrintsARequestOrWhatWorksInstead) {
 TEST_F(ServeTest, PrintsTheFirstChunkOfASequence) {
   WriteStatefulModel();
   Serve({"--model-repository", (folder_ / "repository").string(), "--print-example"});
-  ASSERT_TRUE(server_->AwaitOutput("curl -s ")) << server_->output();
   const std::string body =
       R"({"parameters":{"sequence_id":1,"sequence_start":true},"inputs":[{"name":"x",)"
       R"("datatype":"FP32","shape":[1,4],"data":[1,1,1,1]}]})";
-  EXPECT_THAT(server_->output(), HasSubstr("/v2/models/stateful/infer -d '" + body + "'"));
+  EXPECT_TRUE(server_->AwaitOutput("/v2/models/stateful/infer -d '" + body + "'"))
+      << server_->output();
+  EXPECT_THAT(server_->output(), HasSubstr("curl -s "));
   EXPECT_EQ(Ask(Post("/v2/models/stateful/infer", body)).status, 200);
 }
 

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import time
 
 from workshop import Mistake
 
@@ -48,7 +49,10 @@ def hidden(w):
     """A Python model's exception, without a line of its source, which the log has."""
     said = w.infer("python")
     assert "swordfish" not in said and "np.stack" not in said, said
-    assert "np.stack" in w.server.log.read_text()
+    until = time.monotonic() + 60  # the log is written beside the answer
+    while "np.stack" not in (log := w.server.log.read_text()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert "np.stack" in log
     return said
 
 
