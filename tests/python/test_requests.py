@@ -172,13 +172,14 @@ def test_a_generator_makes_no_more_than_is_read(tmp_path):
         "    steps = 0\n"
         "    while True:\n"
         "        steps += 1\n"
-        f"        pathlib.Path({str(tmp_path / 'steps')!r}).write_text(str(steps))\n"
+        f"        pathlib.Path({str(tmp_path / 'part')!r}).write_text(str(steps))\n"
+        f"        pathlib.Path({str(tmp_path / 'part')!r}).rename({str(tmp_path / 'steps')!r})\n"  # never half written
         "        yield np.full((len(x), 25_000), steps, np.float32)\n")
     model = chairlift.load(f"{tmp_path}/endless.py:predict")
     with model.stream(np.zeros((1, 1), np.float32)) as stream:
         first = next(stream)
         deadline = time.monotonic() + 60
-        while (steps := int((tmp_path / "steps").read_text() or 0)) <= 10 and time.monotonic() < deadline:
+        while (steps := int((tmp_path / "steps").read_text())) <= 10 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.2)
         assert 10 < steps <= int((tmp_path / "steps").read_text()) < 30
