@@ -1,19 +1,22 @@
-# chairlift_unity(TARGET SOURCES ...): where CHAIRLIFT_UNITY is on, sources of one folder are compiled together, up to
-# eight at a time: what they include and instantiate is compiled once, which halves the time. Names in unnamed
-# namespaces must differ within a folder; a test that needs one that is taken stands in a namespace of its own name. The
-# *_simd.cc stay alone: each is compiled once per instruction set.
+# chairlift_unity(TARGET [BY_FOLDER] SOURCES ...): where CHAIRLIFT_UNITY is on, up to 32 sources are compiled together:
+# what they include and instantiate is compiled once, which takes a third of the time. Names in unnamed namespaces must
+# differ within a layer; with BY_FOLDER, within a folder. The *_simd.cc stay alone: each is compiled once per instruction
+# set.
 function(chairlift_unity target)
   if(NOT CHAIRLIFT_UNITY)
     return()
   endif()
-  list(FILTER ARGN EXCLUDE REGEX "_simd\\.cc$")
-  foreach(source ${ARGN})
-    get_filename_component(folder ${source} DIRECTORY)
-    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
-    string(MAKE_C_IDENTIFIER "${folder}" folder)
-    math(EXPR count_${folder} "0${count_${folder}} + 1")
-    math(EXPR batch "(${count_${folder}} - 1) / 8")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+  cmake_parse_arguments(ARG "BY_FOLDER" "" "" ${ARGN})
+  list(FILTER ARG_UNPARSED_ARGUMENTS EXCLUDE REGEX "_simd\\.cc$")
+  foreach(source ${ARG_UNPARSED_ARGUMENTS})
+    set(group ${target})
+    if(ARG_BY_FOLDER)
+      get_filename_component(folder ${source} DIRECTORY)
+      string(MAKE_C_IDENTIFIER "${folder}" group)
+    endif()
+    math(EXPR batch "0${count_${group}} / 32")
+    math(EXPR count_${group} "0${count_${group}} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${batch})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # Unnamed namespaces of a source count as a header's there; and g++ 12 inlines more, and warns of what it makes of that.
@@ -69,7 +72,11 @@ function(chairlift_test layer)
     target_compile_options(${layer}_test PRIVATE -O0)
   endif()
   chairlift_precompile(${layer}_test ${kind})
-  chairlift_unity(${layer}_test ${sources})
+  set(by_folder "")
+  if(layer MATCHES "^(graph|ops)$")  # whose tests name their cases alike
+    set(by_folder BY_FOLDER)
+  endif()
+  chairlift_unity(${layer}_test ${by_folder} ${sources})
   set_target_properties(${layer}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${layer} COMMAND ${layer}_test)
 endfunction()

@@ -27,7 +27,7 @@ void Narrow(DType to, const float* src, void* dst, int64_t n) {
   }
 }
 
-size_t Aligned(size_t bytes) { return (bytes + 127) / 64 * 64; }
+size_t PaddedBytes(size_t bytes) { return (bytes + 127) / 64 * 64; }
 
 // Scratch memory: the inner kernel's, then a float copy of every 16-bit operand.
 class HalfKernel final : public Kernel {
@@ -37,9 +37,10 @@ class HalfKernel final : public Kernel {
       : inner_(std::move(inner)),
         inputs_(inputs.begin(), inputs.end()),
         outputs_(outputs.begin(), outputs.end()) {
-    scratch_bytes_ = Aligned(inner_->scratch_bytes());
-    for (const auto& d : inputs_) scratch_bytes_ += IsHalf(d.dtype) ? Aligned(4 * d.size()) : 0;
-    for (const auto& d : outputs_) scratch_bytes_ += IsHalf(d.dtype) ? Aligned(4 * d.size()) : 0;
+    scratch_bytes_ = PaddedBytes(inner_->scratch_bytes());
+    for (const auto& d : inputs_) scratch_bytes_ += IsHalf(d.dtype) ? PaddedBytes(4 * d.size()) : 0;
+    for (const auto& d : outputs_)
+      scratch_bytes_ += IsHalf(d.dtype) ? PaddedBytes(4 * d.size()) : 0;
   }
 
   size_t scratch_bytes() const override { return scratch_bytes_; }
@@ -47,17 +48,17 @@ class HalfKernel final : public Kernel {
   Status Run(const KernelArgs& args) const override {
     absl::InlinedVector<const void*, 8> inputs(args.inputs.begin(), args.inputs.end());
     absl::InlinedVector<void*, 8> outputs(args.outputs.begin(), args.outputs.end());
-    auto* next = static_cast<std::byte*>(args.scratch) + Aligned(inner_->scratch_bytes());
+    auto* next = static_cast<std::byte*>(args.scratch) + PaddedBytes(inner_->scratch_bytes());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!IsHalf(inputs_[i].dtype) || inputs[i] == nullptr) continue;
       Widen(inputs_[i].dtype, inputs[i], reinterpret_cast<float*>(next), inputs_[i].size());
       inputs[i] = next;
-      next += Aligned(4 * inputs_[i].size());
+      next += PaddedBytes(4 * inputs_[i].size());
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
       if (!IsHalf(outputs_[i].dtype) || outputs[i] == nullptr) continue;
       outputs[i] = next;
-      next += Aligned(4 * outputs_[i].size());
+      next += PaddedBytes(4 * outputs_[i].size());
     }
     CHAIRLIFT_RETURN_IF_ERROR(inner_->Run({{inputs.data(), inputs.size()},
                                            {outputs.data(), outputs.size()},

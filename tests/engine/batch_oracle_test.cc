@@ -34,7 +34,7 @@ void ExpectClose(const Tensor& got, const Tensor& want) {
   }
 }
 
-struct Asked {
+struct BatchAsked {
   Tensor input;
   StatusOr<InferResponse> alone = absl::UnknownError("not asked");
 };
@@ -65,10 +65,10 @@ void Check(const ModelBuilder& model, const std::string& input,
            const std::function<Shape(std::mt19937&)>& shape) {
   TempFolder folder;
   std::mt19937 random(7);
-  std::vector<Asked> asked(60);
+  std::vector<BatchAsked> asked(60);
   auto alone = Load(model, folder, {.policy = "none"}, 1);
   ASSERT_TRUE(alone.ok()) << alone.status();
-  for (Asked& a : asked) {
+  for (BatchAsked& a : asked) {
     a.input = RandomTensor(shape(random), random);
     a.alone = (*alone)->Infer(Ask(input, a.input));
     ASSERT_TRUE(a.alone.ok()) << a.alone.status();
@@ -89,7 +89,7 @@ void Check(const ModelBuilder& model, const std::string& input,
       threads.emplace_back([&, t] {
         std::mt19937 own(static_cast<unsigned>(100 * (rounds + 1) + t));
         for (int i = 0; i < kRequests; ++i) {
-          const Asked& a = asked[own() % asked.size()];
+          const BatchAsked& a = asked[own() % asked.size()];
           const StatusOr<InferResponse> got = (*engine)->Infer(Ask(input, a.input));
           const std::lock_guard<std::mutex> lock(mutex);
           ASSERT_TRUE(got.ok()) << got.status();

@@ -375,11 +375,12 @@ Graph StepGraph() {
   ModelMaker m;
   const auto rows = [](int64_t size) { return testing::Dims({testing::B(), size}); };
   const ValueId x = m.Input("x", DType::kFloat, rows(testing::kFeatures));
-  const ValueId h = m.Input("h", DType::kFloat, rows(testing::kHidden));
-  m.Output(
-      m.Op("Tanh",
-           {m.Op("Add", {m.Op("MatMul", {x, m.Weights({testing::kFeatures, testing::kHidden})}),
-                         m.Op("MatMul", {h, m.Weights({testing::kHidden, testing::kHidden})})})}));
+  const ValueId h = m.Input("h", DType::kFloat, rows(testing::kSlicedHidden));
+  m.Output(m.Op(
+      "Tanh",
+      {m.Op("Add",
+            {m.Op("MatMul", {x, m.Weights({testing::kFeatures, testing::kSlicedHidden})}),
+             m.Op("MatMul", {h, m.Weights({testing::kSlicedHidden, testing::kSlicedHidden})})})}));
   return std::move(m).Done();
 }
 
@@ -405,7 +406,7 @@ TEST_F(CellOnDeviceTest, StepsAreEnqueuedAheadOnRowsThatStayThere) {
   ASSERT_TRUE(there.ok()) << there.status();
   std::mt19937 random(9);
   const Tensor x = RandomRows({kRequests, testing::kFeatures}, random);
-  const Tensor h = RandomRows({kRequests, testing::kHidden}, random);
+  const Tensor h = RandomRows({kRequests, testing::kSlicedHidden}, random);
   std::vector<std::vector<int>> orders;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<int>& order = orders.emplace_back(kRequests);
@@ -426,7 +427,7 @@ TEST_F(CellOnDeviceTest, StepsAreEnqueuedAheadOnRowsThatStayThere) {
       }
       const auto xs = RowsOf(x_rows), hs = RowsOf(h_rows);
       const std::vector<Cell::Rows> rows = {{Shape{testing::kFeatures}, xs.data()},
-                                            {Shape{testing::kHidden}, hs.data()}};
+                                            {Shape{testing::kSlicedHidden}, hs.data()}};
       auto outputs = cell.Run(kRequests, rows, team, 0, arena, staging);
       EXPECT_TRUE(outputs.ok()) << outputs.status();
       for (int i = 0; i < kRequests; ++i) state[order[i]] = {(*outputs)[0], i};

@@ -13,7 +13,7 @@ using testing::Dims;
 using ::testing::HasSubstr;
 using testing::Ints;
 using testing::kFeatures;
-using testing::kHidden;
+using testing::kSlicedHidden;
 using testing::ModelMaker;
 using testing::T;
 
@@ -23,7 +23,7 @@ TEST(SlicedModelTest, EmbeddingLstmAndAHeadForEachToken) {
   const ValueId x = m.Gather(m.Weights({9, kFeatures}), ids, 0);
   const ValueId y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {})[0];
   const ValueId rows = m.Transpose(m.Squeeze(y, 1), {1, 0, 2});
-  m.Output(m.Linear(rows, kHidden, 3));
+  m.Output(m.Linear(rows, kSlicedHidden, 3));
   Check(std::move(m).Done(), "TRT");
 }
 
@@ -31,7 +31,7 @@ TEST(SlicedModelTest, AHeadOnTheLastState) {
   ModelMaker m;
   const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
   const ValueId h = m.Recurrent(x, kFeatures, {})[1];
-  m.Output(m.Linear(m.Squeeze(h, 0), kHidden, 3));
+  m.Output(m.Linear(m.Squeeze(h, 0), kSlicedHidden, 3));
   Check(std::move(m).Done(), "TRL");
 }
 
@@ -41,7 +41,7 @@ TEST(SlicedModelTest, AMeanOverTime) {
   const ValueId y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {})[0];
   const ValueId mean =
       m.Op("ReduceMean", {m.Squeeze(y, 1), m.Numbers({0})}, Attrs({{"keepdims", int64_t{0}}}));
-  m.Output(m.Linear(mean, kHidden, 3));
+  m.Output(m.Linear(mean, kSlicedHidden, 3));
   Check(std::move(m).Done(), "TRL");
 }
 
@@ -61,8 +61,8 @@ TEST(SlicedModelTest, RowsOfABatchAndItsTimeInOneDimension) {
   const ValueId back =
       m.Op("Reshape", {hidden, m.Concat({m.Size(x, 0), m.Size(x, 1), m.Numbers({6})}, 0)});
   const ValueId y = m.Recurrent(m.Transpose(back, {1, 0, 2}), 6, {})[0];
-  const ValueId rows = m.Reshape(m.Transpose(m.Squeeze(y, 1), {1, 0, 2}), {-1, kHidden});
-  const ValueId logits = m.Op("Gemm", {rows, m.Weights({kHidden, 3})});
+  const ValueId rows = m.Reshape(m.Transpose(m.Squeeze(y, 1), {1, 0, 2}), {-1, kSlicedHidden});
+  const ValueId logits = m.Op("Gemm", {rows, m.Weights({kSlicedHidden, 3})});
   m.Output(m.Op("Reshape", {logits, m.Concat({m.Size(x, 0), m.Size(x, 1), m.Numbers({3})}, 0)}));
   Check(std::move(m).Done(), "TRT");
 }
@@ -93,19 +93,20 @@ TEST(SlicedModelTest, AConvolutionBeforeTheLayer) {
   const ValueId rows = m.Transpose(m.Op("Relu", {conv}), {2, 0, 1});
   const ValueId y = m.Recurrent(rows, 6, {.direction = "bidirectional", .attributes = {}})[0];
   const ValueId joined = m.Reshape(m.Transpose(y, {0, 2, 1, 3}), {0, 0, -1});
-  m.Output(m.Op("Softmax", {m.Linear(joined, 2 * kHidden, 3)}, Attrs({{"axis", int64_t{-1}}})));
+  m.Output(
+      m.Op("Softmax", {m.Linear(joined, 2 * kSlicedHidden, 3)}, Attrs({{"axis", int64_t{-1}}})));
   Check(std::move(m).Done());
 }
 
 TEST(SlicedModelTest, AttentionOverTheStepsAndAResidual) {
   ModelMaker m;
-  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kHidden}));
-  const ValueId y =
-      m.Transpose(m.Squeeze(m.Recurrent(m.Transpose(x, {1, 0, 2}), kHidden, {})[0], 1), {1, 0, 2});
+  const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kSlicedHidden}));
+  const ValueId y = m.Transpose(
+      m.Squeeze(m.Recurrent(m.Transpose(x, {1, 0, 2}), kSlicedHidden, {})[0], 1), {1, 0, 2});
   const ValueId scores = m.Op("MatMul", {y, m.Transpose(y, {0, 2, 1})});
   const ValueId mixed =
       m.Op("MatMul", {m.Op("Softmax", {scores}, Attrs({{"axis", int64_t{-1}}})), y});
-  m.Output(m.Linear(m.Op("Add", {mixed, x}), kHidden, 3));
+  m.Output(m.Linear(m.Op("Add", {mixed, x}), kSlicedHidden, 3));
   Check(std::move(m).Done());
 }
 
@@ -119,7 +120,7 @@ TEST(SlicedModelTest, AnEncoderAndADecoder) {
   const std::vector<ValueId> encoded = m.Recurrent(embed(source), kFeatures, {});
   const ValueId y = m.Recurrent(embed(target), kFeatures,
                                 {.h = encoded[1], .c = encoded[2], .attributes = {}})[0];
-  m.Output(m.Op("ArgMax", {m.Linear(m.Squeeze(y, 1), kHidden, 7)},
+  m.Output(m.Op("ArgMax", {m.Linear(m.Squeeze(y, 1), kSlicedHidden, 7)},
                 Attrs({{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}})));
   Check(std::move(m).Done(), "TTRRT");
 }
@@ -141,11 +142,12 @@ TEST(SlicedModelTest, InitialStatesThatAreExpandedOrComputed) {
   ModelMaker m;
   const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
   const ValueId batch = m.Size(x, 1);
-  const ValueId h = m.Op("Expand", {m.Weights({1, 1, kHidden}),
-                                    m.Concat({m.Numbers({1}), batch, m.Numbers({kHidden})}, 0)});
+  const ValueId h =
+      m.Op("Expand", {m.Weights({1, 1, kSlicedHidden}),
+                      m.Concat({m.Numbers({1}), batch, m.Numbers({kSlicedHidden})}, 0)});
   const ValueId c = m.Unsqueeze(
       m.Linear(m.Op("ReduceMax", {x, m.Numbers({0})}, Attrs({{"keepdims", int64_t{0}}})), kFeatures,
-               kHidden),
+               kSlicedHidden),
       0);
   for (ValueId id : m.Recurrent(x, kFeatures, {.h = h, .c = c, .attributes = {}})) m.Output(id);
   Check(std::move(m).Done());
@@ -191,7 +193,7 @@ TEST(SlicedModelTest, AFixedNumberOfSteps) {
   ModelMaker m;
   const ValueId x = m.Input("x", DType::kFloat, Dims({B(), 4, kFeatures}));
   const ValueId y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures, {})[0];
-  m.Output(m.Linear(m.Transpose(m.Squeeze(y, 1), {1, 0, 2}), kHidden, 3));
+  m.Output(m.Linear(m.Transpose(m.Squeeze(y, 1), {1, 0, 2}), kSlicedHidden, 3));
   Check(std::move(m).Done());
 }
 
@@ -199,12 +201,12 @@ TEST(SlicedModelTest, AFixedNumberOfSteps) {
 TEST(SlicedModelTest, StatesOfAStreamGoInAndOut) {
   ModelMaker m;
   const ValueId x = m.Input("x", DType::kFloat, Dims({B(), T(), kFeatures}));
-  const ValueId state = m.Input("state", DType::kFloat, Dims({2, B(), kHidden}));
+  const ValueId state = m.Input("state", DType::kFloat, Dims({2, B(), kSlicedHidden}));
   const std::vector<ValueId> y = m.Recurrent(m.Transpose(x, {1, 0, 2}), kFeatures,
                                              {.h = m.Unsqueeze(m.Gather(state, m.Number(0), 0), 0),
                                               .c = m.Unsqueeze(m.Gather(state, m.Number(1), 0), 0),
                                               .attributes = {}});
-  m.Output(m.Op("Sigmoid", {m.Linear(m.Squeeze(y[1], 0), kHidden, 1)}));
+  m.Output(m.Op("Sigmoid", {m.Linear(m.Squeeze(y[1], 0), kSlicedHidden, 1)}));
   m.Output(m.Concat({y[1], y[2]}, 0));
   Check(std::move(m).Done());
 }
@@ -229,7 +231,7 @@ TEST(SlicedModelTest, AnEmbeddingIsFoldedIntoTheProjectionWhereThereIsRoom) {
     const Graph graph = Embedded(direction, false);
     const int directions = direction[0] == 'f' ? 1 : 2;
     // [9, 4·H] of floats a direction.
-    const int64_t bytes = directions * 9 * 4 * kHidden * 4;
+    const int64_t bytes = directions * 9 * 4 * kSlicedHidden * 4;
     Check(graph, "", {.max_folded_embedding_bytes = bytes});
     const StatusOr<SlicedModel> folded =
         SliceIntoCells(graph, {.max_folded_embedding_bytes = bytes});
@@ -254,7 +256,7 @@ TEST(SlicedModelTest, AnEmbeddingIsFoldedIntoTheProjectionWhereThereIsRoom) {
 TEST(SlicedModelTest, ADroppedDimensionThatIsNotKnownToBeOneIsNoView) {
   ModelMaker m;
   const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
-  const ValueId h = m.Input("h", DType::kFloat, Dims({Dim::Symbol("layers"), B(), kHidden}));
+  const ValueId h = m.Input("h", DType::kFloat, Dims({Dim::Symbol("layers"), B(), kSlicedHidden}));
   m.Output(m.Recurrent(x, kFeatures, {.h = m.Unsqueeze(m.Squeeze(h, 0), 0), .attributes = {}})[1]);
   const StatusOr<SlicedModel> sliced = SliceIntoCells(std::move(m).Done());
   ASSERT_TRUE(sliced.ok()) << sliced.status();
@@ -325,7 +327,8 @@ class LayerTest : public ::testing::TestWithParam<std::tuple<const char*, const 
     return batch_first() ? Dims({B(), T(), kFeatures}) : Dims({T(), B(), kFeatures});
   }
   SymbolicShape State() const {
-    return batch_first() ? Dims({B(), directions(), kHidden}) : Dims({directions(), B(), kHidden});
+    return batch_first() ? Dims({B(), directions(), kSlicedHidden})
+                         : Dims({directions(), B(), kSlicedHidden});
   }
 };
 
@@ -386,7 +389,7 @@ TEST_P(LayerTest, StacksAsPyTorchExports) {
   const ValueId input = m.Input("x", DType::kFloat, X());
   constexpr int kLayers = 3;
   const ValueId zeros = m.Zeros({m.Numbers({kLayers * directions()}),
-                                 m.Size(input, batch_first() ? 0 : 1), m.Numbers({kHidden})});
+                                 m.Size(input, batch_first() ? 0 : 1), m.Numbers({kSlicedHidden})});
   ValueId x = batch_first() ? m.Transpose(input, {1, 0, 2}) : input;
   int64_t features = kFeatures;
   std::vector<ValueId> states;
@@ -398,7 +401,7 @@ TEST_P(LayerTest, StacksAsPyTorchExports) {
     if (lstm()) o.c = o.h;
     const std::vector<ValueId> y = m.Recurrent(x, features, o);
     states.push_back(y[1]);
-    features = directions() * kHidden;
+    features = directions() * kSlicedHidden;
     x = directions() == 1 ? m.Squeeze(y[0], 1)
                           : m.Reshape(m.Transpose(y[0], {0, 2, 1, 3}), {0, 0, -1});
   }

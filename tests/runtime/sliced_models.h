@@ -22,7 +22,7 @@ namespace chairlift::testing {
 using Ints = std::vector<int64_t>;
 
 inline constexpr int64_t kFeatures = 5;
-inline constexpr int64_t kHidden = 4;
+inline constexpr int64_t kSlicedHidden = 4;
 
 inline Dim B() { return Dim::Symbol("batch"); }
 inline Dim T() { return Dim::Symbol("time"); }
@@ -76,7 +76,7 @@ class ModelMaker : public GraphBuilder {
     ValueId lengths = kNoValue;
     ValueId h = kNoValue;
     ValueId c = kNoValue;
-    int64_t hidden = kHidden;
+    int64_t hidden = kSlicedHidden;
     Attributes attributes;
   };
   // Y, Y_h and, of LSTM, Y_c.

@@ -10,7 +10,7 @@ using testing::Check;
 using testing::Dims;
 using testing::Ints;
 using testing::kFeatures;
-using testing::kHidden;
+using testing::kSlicedHidden;
 using testing::ModelMaker;
 using testing::T;
 
@@ -31,22 +31,23 @@ class SlicedScanCaseTest : public ::testing::TestWithParam<ScanCase> {
         m.Input("x", DType::kFloat,
                 c.batch_first ? Dims({B(), T(), kFeatures}) : Dims({T(), B(), kFeatures}));
     const ValueId style =
-        c.style ? m.Input("style", DType::kFloat, Dims({B(), kHidden})) : kNoValue;
+        c.style ? m.Input("style", DType::kFloat, Dims({B(), kSlicedHidden})) : kNoValue;
     const ValueId batch = m.Size(x, c.batch_first ? 0 : 1);
-    const ValueId h = c.state_last ? m.Zeros({m.Numbers({kHidden}), batch})
-                                   : m.Zeros({batch, m.Numbers({kHidden})});
-    const SymbolicShape state = c.state_last ? Dims({kHidden, B()}) : Dims({B(), kHidden});
+    const ValueId h = c.state_last ? m.Zeros({m.Numbers({kSlicedHidden}), batch})
+                                   : m.Zeros({batch, m.Numbers({kSlicedHidden})});
+    const SymbolicShape state =
+        c.state_last ? Dims({kSlicedHidden, B()}) : Dims({B(), kSlicedHidden});
     ModelMaker body(5);
     const ValueId before = body.Input("h", DType::kFloat, state);
     const ValueId step = body.Input("x_t", DType::kFloat, Dims({B(), kFeatures}));
-    const ValueId w = body.Capture(DType::kFloat, Dims({kFeatures, kHidden}));
-    const ValueId b = body.Capture(DType::kFloat, Dims({kHidden}));
+    const ValueId w = body.Capture(DType::kFloat, Dims({kFeatures, kSlicedHidden}));
+    const ValueId b = body.Capture(DType::kFloat, Dims({kSlicedHidden}));
     ValueId xw = body.Op("Add", {body.Op("MatMul", {step, w}), b});
     if (c.style) {
-      xw = body.Op("Add", {xw, body.Capture(DType::kFloat, Dims({B(), kHidden}))});
+      xw = body.Op("Add", {xw, body.Capture(DType::kFloat, Dims({B(), kSlicedHidden}))});
     }
     if (c.state_last) xw = body.Transpose(xw, {1, 0});
-    const ValueId r = body.Weights({kHidden, kHidden});
+    const ValueId r = body.Weights({kSlicedHidden, kSlicedHidden});
     const ValueId hr =
         c.state_last ? body.Op("MatMul", {r, before}) : body.Op("MatMul", {before, r});
     const ValueId after = body.Op("Tanh", {body.Op("Add", {xw, hr})});
@@ -61,12 +62,13 @@ class SlicedScanCaseTest : public ::testing::TestWithParam<ScanCase> {
     }
     if (c.reverse) attributes.Set("scan_input_directions", Ints{1});
     if (c.output == "reverse") attributes.Set("scan_output_directions", Ints{1, 1});
-    std::vector<ValueId> inputs = {h, x, m.Weights({kFeatures, kHidden}), m.Weights({kHidden})};
+    std::vector<ValueId> inputs = {h, x, m.Weights({kFeatures, kSlicedHidden}),
+                                   m.Weights({kSlicedHidden})};
     if (c.style) inputs.push_back(style);
     const std::vector<ValueId> outputs =
         m.Call(*OperatorRegistry::Builtin().Find("", "Scan"), inputs, 3, std::move(attributes));
     for (ValueId id : outputs) m.Output(id);
-    if (!c.state_last) m.Output(m.Linear(outputs[1], kHidden, 3));
+    if (!c.state_last) m.Output(m.Linear(outputs[1], kSlicedHidden, 3));
     return std::move(m).Done();
   }
 };
@@ -93,14 +95,15 @@ TEST(SlicedScanTest, AScanThatCannotBeCutRunsWhole) {
   const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
   const ValueId y = m.Squeeze(m.Recurrent(x, kFeatures, {})[0], 1);
   ModelMaker body(5);
-  const ValueId sum = body.Op("Add", {body.Input("s", DType::kFloat, Dims({B(), kHidden})),
-                                      body.Input("y_t", DType::kFloat, Dims({B(), kHidden}))});
+  const ValueId sum =
+      body.Op("Add", {body.Input("s", DType::kFloat, Dims({B(), kSlicedHidden})),
+                      body.Input("y_t", DType::kFloat, Dims({B(), kSlicedHidden}))});
   body.Output(sum);
   body.Output(sum);
   Attributes attributes = Attrs({{"num_scan_inputs", int64_t{1}},
                                  {"scan_output_directions", Ints{1}},
                                  {"body", std::move(body).BuildShared()}});
-  const ValueId zeros = m.Zeros({m.Size(x, 1), m.Numbers({kHidden})});
+  const ValueId zeros = m.Zeros({m.Size(x, 1), m.Numbers({kSlicedHidden})});
   for (ValueId id :
        m.Call(*OperatorRegistry::Builtin().Find("", "Scan"), {zeros, y}, 2, attributes)) {
     m.Output(id);
@@ -138,11 +141,12 @@ std::shared_ptr<const Graph> LoopBody(bool uses_step, bool ends_early) {
   ModelMaker body(5);
   const ValueId step = body.Input("i", DType::kInt64, SymbolicShape::Scalar());
   const ValueId going_on = body.Input("going_on", DType::kBool, SymbolicShape::Scalar());
-  const ValueId before = body.Input("h", DType::kFloat, Dims({B(), kHidden}));
+  const ValueId before = body.Input("h", DType::kFloat, Dims({B(), kSlicedHidden}));
   const ValueId x = body.Capture(DType::kFloat, Dims({T(), B(), kFeatures}));
-  const ValueId w = body.Capture(DType::kFloat, Dims({kFeatures, kHidden}));
+  const ValueId w = body.Capture(DType::kFloat, Dims({kFeatures, kSlicedHidden}));
   const ValueId xw = body.Op("MatMul", {body.Gather(x, step, 0), w});
-  ValueId sum = body.Op("Add", {xw, body.Op("MatMul", {before, body.Weights({kHidden, kHidden})})});
+  ValueId sum = body.Op(
+      "Add", {xw, body.Op("MatMul", {before, body.Weights({kSlicedHidden, kSlicedHidden})})});
   if (uses_step) {
     sum = body.Op("Add", {sum, body.Op("Cast", {step}, Attrs({{"to", int64_t{1}}}))});
   }
@@ -159,9 +163,9 @@ Graph LoopModel(std::shared_ptr<const Graph> body) {
   const ValueId x = m.Input("x", DType::kFloat, Dims({T(), B(), kFeatures}));
   const ValueId count = m.Gather(m.Op("Shape", {x}), m.Number(0), 0);
   const ValueId yes = m.Constant(Tensor::Scalar<bool>(true));
-  const ValueId zeros = m.Zeros({m.Size(x, 1), m.Numbers({kHidden})});
+  const ValueId zeros = m.Zeros({m.Size(x, 1), m.Numbers({kSlicedHidden})});
   for (ValueId id : m.Call(*OperatorRegistry::Builtin().Find("", "Loop"),
-                           {count, yes, zeros, x, m.Weights({kFeatures, kHidden})}, 2,
+                           {count, yes, zeros, x, m.Weights({kFeatures, kSlicedHidden})}, 2,
                            Attrs({{"body", std::move(body)}}))) {
     m.Output(id);
   }

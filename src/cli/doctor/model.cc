@@ -18,10 +18,10 @@
 namespace chairlift::doctor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr auto kMeasured = std::chrono::milliseconds(1000);
 
-double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+double Seconds(SteadyClock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 // The peak memory of the process so far.
 double PeakMemory() {
@@ -33,12 +33,12 @@ double PeakMemory() {
 // The median time of a single request, in seconds.
 StatusOr<double> TimeAlone(Engine& engine, const InferRequest& request) {
   std::vector<double> times;
-  const Clock::time_point end = Clock::now() + kMeasured;
+  const SteadyClock::time_point end = SteadyClock::now() + kMeasured;
   do {
-    const Clock::time_point begin = Clock::now();
+    const SteadyClock::time_point begin = SteadyClock::now();
     CHAIRLIFT_RETURN_IF_ERROR(engine.Infer(request).status());
-    times.push_back(Seconds(Clock::now() - begin));
-  } while (Clock::now() < end && times.size() < 1000);
+    times.push_back(Seconds(SteadyClock::now() - begin));
+  } while (SteadyClock::now() < end && times.size() < 1000);
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
 }
@@ -50,9 +50,9 @@ StatusOr<double> Rate(Engine& engine, const InferRequest& request, int clients) 
   int running = 0;
   int64_t answered = 0;
   Status failed;
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   std::unique_lock<std::mutex> lock(mutex);
-  while (Clock::now() - begin < kMeasured && failed.ok()) {
+  while (SteadyClock::now() - begin < kMeasured && failed.ok()) {
     if (running == clients) {
       changed.wait(lock);
       continue;
@@ -69,7 +69,7 @@ StatusOr<double> Rate(Engine& engine, const InferRequest& request, int clients) 
     lock.lock();
   }
   changed.wait(lock, [&] { return running == 0; });
-  const double seconds = Seconds(Clock::now() - begin);
+  const double seconds = Seconds(SteadyClock::now() - begin);
   CHAIRLIFT_RETURN_IF_ERROR(failed);
   return static_cast<double>(answered) / seconds;
 }
@@ -114,10 +114,10 @@ std::vector<Finding> OfModel(const ModelPath& path, bool allow_plugins) {
   options.on_load = LoadBar();
   auto engine = Engine::Create(options);
   if (!engine.ok()) return refused(engine.status());
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   const Status loaded = (*engine)->LoadModel("model", path.path, path.config);
   if (!loaded.ok()) return refused(loaded);
-  const double load_seconds = Seconds(Clock::now() - begin);
+  const double load_seconds = Seconds(SteadyClock::now() - begin);
   const auto metadata = (*engine)->Metadata("model");
   if (!metadata.ok()) return refused(metadata.status());
 

@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int64_t kMinRequests = 100;
 constexpr double kMinAchieved = 0.95;     // minimum, relative to the scheduled rate
@@ -125,7 +125,7 @@ LoadReport Summarize(std::span<const LoadSample> samples, double seconds) {
   return report;
 }
 
-void SendOnTime(std::span<const Arrival> schedule, Clock::time_point start,
+void SendOnTime(std::span<const Arrival> schedule, SteadyClock::time_point start,
                 const std::function<void(int64_t)>& progress,
                 const std::function<void(size_t)>& send) {
   const auto report = [&](size_t sent) {
@@ -134,7 +134,7 @@ void SendOnTime(std::span<const Arrival> schedule, Clock::time_point start,
   const AheadOfWorkers ahead;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const auto due = start + schedule[i].at;
-    while (due - Clock::now() > 2 * kProgressEvery) {
+    while (due - SteadyClock::now() > 2 * kProgressEvery) {
       std::this_thread::sleep_for(kProgressEvery);
       report(i);
     }
@@ -149,12 +149,12 @@ std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> sch
                                 const LoadTestOptions& options) {
   // Shared, so that it outlives late answers.
   const auto load = std::make_shared<Load>(schedule.size());
-  const auto start = Clock::now();
+  const auto start = SteadyClock::now();
   SendOnTime(schedule, start, options.progress, [&](size_t i) {
     load->samples[i].scheduled = schedule[i].at;
-    load->samples[i].sent = Clock::now() - start;
+    load->samples[i].sent = SteadyClock::now() - start;
     target.Send(prepared(schedule[i]), [load, start, i](Status status) {
-      const auto done = Clock::now() - start;
+      const auto done = SteadyClock::now() - start;
       const std::lock_guard<std::mutex> lock(load->mutex);
       load->samples[i].done = done;
       load->samples[i].status = std::move(status);
@@ -162,7 +162,7 @@ std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> sch
       if (--load->open == 0) load->all_done.notify_one();
     });
   });
-  const auto deadline = Clock::now() + options.patience;
+  const auto deadline = SteadyClock::now() + options.patience;
   std::unique_lock<std::mutex> lock(load->mutex);
   if (load->all_done.wait_until(lock, deadline, [&] { return load->open == 0; })) {
     return std::move(load->samples);
@@ -170,7 +170,7 @@ std::vector<LoadSample> PutLoad(LoadTarget& target, std::span<const Arrival> sch
   std::vector<LoadSample> samples = load->samples;
   for (size_t i = 0; i < samples.size(); ++i) {
     if (load->answered[i]) continue;
-    samples[i].done = Clock::now() - start;
+    samples[i].done = SteadyClock::now() - start;
     samples[i].status = DeadlineExceeded("not answered within {:g} s of the last request",
                                          std::chrono::duration<double>(options.patience).count());
   }

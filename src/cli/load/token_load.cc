@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using std::chrono::nanoseconds;
 
 // Prompt tokens are drawn from the start of the vocabulary, which every model has.
@@ -39,7 +39,7 @@ class TokenLoad : public std::enable_shared_from_this<TokenLoad> {
  public:
   TokenLoad(TokenTarget& target, uint64_t seed) : target_(target), random_(seed) {}
 
-  Clock::time_point start() const { return start_; }
+  SteadyClock::time_point start() const { return start_; }
 
   // `next`: called after a success, on the same thread; may be null.
   void Send(const TokenCounts& counts, nanoseconds scheduled, const std::function<void()>& next) {
@@ -51,19 +51,20 @@ class TokenLoad : public std::enable_shared_from_this<TokenLoad> {
         token = static_cast<int64_t>(random_() % static_cast<uint64_t>(kDrawnTokens));
       }
       at = samples_.size();
-      samples_.push_back({.counts = counts, .scheduled = scheduled, .sent = Clock::now() - start_});
+      samples_.push_back(
+          {.counts = counts, .scheduled = scheduled, .sent = SteadyClock::now() - start_});
       ++open_;
     }
     target_.Stream(
         prompt, counts.output,
         [self = shared_from_this(), at](int64_t tokens) {
-          const nanoseconds now = Clock::now() - self->start_;
+          const nanoseconds now = SteadyClock::now() - self->start_;
           const std::lock_guard<std::mutex> lock(self->mutex_);
           std::vector<nanoseconds>& came = self->samples_[at].tokens;
           came.insert(came.end(), static_cast<size_t>(tokens), now);
         },
         [self = shared_from_this(), at, next](Status status) {
-          const nanoseconds now = Clock::now() - self->start_;
+          const nanoseconds now = SteadyClock::now() - self->start_;
           bool succeeded = false;
           {
             const std::lock_guard<std::mutex> lock(self->mutex_);
@@ -92,7 +93,7 @@ class TokenLoad : public std::enable_shared_from_this<TokenLoad> {
     std::unique_lock<std::mutex> lock(mutex_);
     all_done_.wait_for(lock, patience, [this] { return open_ == 0; });
     std::vector<TokenSample> samples(samples_.begin(), samples_.end());
-    const nanoseconds now = Clock::now() - start_;
+    const nanoseconds now = SteadyClock::now() - start_;
     for (TokenSample& sample : samples) {
       if (sample.done.count() != 0) continue;
       sample.done = now;
@@ -104,7 +105,7 @@ class TokenLoad : public std::enable_shared_from_this<TokenLoad> {
 
  private:
   TokenTarget& target_;
-  const Clock::time_point start_ = Clock::now();
+  const SteadyClock::time_point start_ = SteadyClock::now();
   std::mutex mutex_;
   std::condition_variable all_done_;
   std::mt19937_64 random_;
@@ -160,7 +161,7 @@ std::vector<TokenSample> PutTokenLoad(TokenTarget& target, std::span<const Arriv
 
 std::vector<TokenSample> KeepTokenLoad(TokenTarget& target, const ClosedTokenLoad& closed) {
   const auto load = std::make_shared<TokenLoad>(target, closed.seed);
-  const auto end = load->start() + std::chrono::duration_cast<Clock::duration>(
+  const auto end = load->start() + std::chrono::duration_cast<SteadyClock::duration>(
                                        std::chrono::duration<double>(closed.seconds));
   // The clients' state; shared, so that it outlives late answers.
   struct Clients {
@@ -172,7 +173,7 @@ std::vector<TokenSample> KeepTokenLoad(TokenTarget& target, const ClosedTokenLoa
   clients->next = closed.next;
   clients->send = [load = load.get(), all = std::weak_ptr<Clients>(clients), end] {
     const std::shared_ptr<Clients> clients = all.lock();
-    const auto now = Clock::now();
+    const auto now = SteadyClock::now();
     if (clients == nullptr || now >= end) return;
     TokenCounts counts;
     {
@@ -182,11 +183,11 @@ std::vector<TokenSample> KeepTokenLoad(TokenTarget& target, const ClosedTokenLoa
     load->Send(counts, now - load->start(), clients->send);
   };
   for (int i = 0; i < closed.clients; ++i) clients->send();
-  for (auto now = Clock::now(); now < end && !load->idle(); now = Clock::now()) {
-    std::this_thread::sleep_for(std::min<Clock::duration>(end - now, kProgressEvery));
+  for (auto now = SteadyClock::now(); now < end && !load->idle(); now = SteadyClock::now()) {
+    std::this_thread::sleep_for(std::min<SteadyClock::duration>(end - now, kProgressEvery));
     if (closed.options.progress != nullptr) {
       closed.options.progress(
-          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - load->start())
+          std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - load->start())
               .count());
     }
   }

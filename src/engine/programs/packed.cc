@@ -20,11 +20,11 @@ namespace chairlift {
 namespace {
 
 constexpr int64_t kLength = 64;  // length of timed sequences, if the model supports it
-constexpr int kMinTokens = 8;
-constexpr int kMaxTokens = 4096;
+constexpr int kMinTimedTokens = 8;
+constexpr int kMaxTimedTokens = 4096;
 // In a batch on a GPU if settings do not say: from this size on, products run at full speed.
 constexpr int kTokensOnDevice = 16384;
-constexpr Duration kTimingBudget = std::chrono::milliseconds(1500);
+constexpr Duration kPackedTimingBudget = std::chrono::milliseconds(1500);
 
 // The model on packed tokens. Thread-safe once made.
 struct PackedModel {
@@ -84,10 +84,10 @@ CostSamples CostsOf(const CostTable::Key& key, const PackedModel& model, bool te
   const auto measure = [&](Team* with) {
     costs = MeasureCosts(
         1,
-        {.min_rows = kMinTokens,
+        {.min_rows = kMinTimedTokens,
          .max_rows = max_tokens,
          .workers = team ? 1 : load.workers,
-         .budget = kTimingBudget,
+         .budget = kPackedTimingBudget,
          .progress = progress},
         [&](size_t /*program*/, int tokens) { return OnTokens(model, tokens, with); })[0];
   };
@@ -106,12 +106,13 @@ std::unique_ptr<TokenCosts> FindTokenCosts(const PackedModel& model, const LoadO
   auto found = std::make_unique<TokenCosts>();
   const CostTable::Key key = KeyOf("tokens of", model, load.workers);
   const CostSamples alone =
-      CostsOf(key, model, false, kMaxTokens, load, [&](double done) { progress(done / 2); });
+      CostsOf(key, model, false, kMaxTimedTokens, load, [&](double done) { progress(done / 2); });
   if (alone.empty() || !found->costs.AddType(alone, key).ok()) return nullptr;
   if (load.workers < 2) return found;
   const CostTable::Key team_key = KeyOf("by all workers together: tokens of", model, load.workers);
-  const CostSamples team = CostsOf(team_key, model, true, std::min(alone.back().rows, kMaxTokens),
-                                   load, [&](double done) { progress((1 + done) / 2); });
+  const CostSamples team =
+      CostsOf(team_key, model, true, std::min(alone.back().rows, kMaxTimedTokens), load,
+              [&](double done) { progress((1 + done) / 2); });
   found->team = !team.empty() && found->costs.AddType(team, team_key).ok();
   return found;
 }

@@ -17,7 +17,7 @@ namespace chairlift {
 namespace {
 
 // Relative to the range of an output: sums in another order differ slightly.
-constexpr float kTolerance = 1e-3f;
+constexpr float kPaddedTolerance = 1e-3f;
 constexpr int64_t kShort = 5;
 constexpr int64_t kLong = 9;
 
@@ -74,7 +74,7 @@ Status ExpectSame(const std::string& name, const Tensor& alone, const Tensor& pa
     range = std::max(range, std::abs(want));
     difference = std::max(difference, std::abs(want - padded.data<float>()[i]));
   }
-  if (difference <= kTolerance * range) return absl::OkStatus();
+  if (difference <= kPaddedTolerance * range) return absl::OkStatus();
   return InvalidArgument("it does not hide padding: output '{}' differs by {:.1e} of its range",
                          name, difference / range);
 }

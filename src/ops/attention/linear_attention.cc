@@ -114,7 +114,7 @@ Status InferLinearAttention(InferContext& context) {
                    SymbolicShape({batch, Dim(heads.kv), d_k, d_v}));
 }
 
-struct Sizes {
+struct LinearAttentionSizes {
   Heads heads;
   int64_t batch = 0, length = 0;
   int64_t d_k = 0, d_v = 0;
@@ -124,8 +124,8 @@ struct Sizes {
   int64_t units() const { return batch * heads.kv; }
   int64_t state() const { return d_k * d_v; }
 
-  static StatusOr<Sizes> Of(const CompileContext& context) {
-    Sizes s;
+  static StatusOr<LinearAttentionSizes> Of(const CompileContext& context) {
+    LinearAttentionSizes s;
     CHAIRLIFT_ASSIGN_OR_RETURN(s.heads, Heads::Of(context.attributes));
     const Shape& q = context.inputs[0].shape;
     const Shape& v = context.inputs[2].shape;
@@ -161,7 +161,7 @@ class LinearAttention final : public Kernel {
  public:
   static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     auto made = std::make_unique<LinearAttention>();
-    CHAIRLIFT_ASSIGN_OR_RETURN(made->sizes_, Sizes::Of(context));
+    CHAIRLIFT_ASSIGN_OR_RETURN(made->sizes_, LinearAttentionSizes::Of(context));
     CHAIRLIFT_ASSIGN_OR_RETURN(made->rule_, Rule::Of(context.attributes));
     const int64_t d_k = made->sizes_.d_k;
     made->scale_ = context.attributes.Float("scale", 0);
@@ -274,7 +274,7 @@ class LinearAttention final : public Kernel {
     }
   }
 
-  Sizes sizes_;
+  LinearAttentionSizes sizes_;
   Rule rule_;
   float scale_ = 1;
   int width_ = 1;

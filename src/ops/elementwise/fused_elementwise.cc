@@ -168,7 +168,7 @@ struct Chunks {
 };
 
 // The address of an input, in the form of FusedRowOp.
-struct Place {
+struct OperandPlace {
   void* data = nullptr;  // only read
   int64_t walk = 0;
 };
@@ -189,8 +189,8 @@ void Spread(const void* from, int64_t row_step, int64_t col_step, int64_t rows, 
 }
 
 // Input k for rows [r, r + count) of the block, `together` rows at the same time.
-Place PlaceInput(const ElementBlock& block, int64_t bytes, int k, int64_t r, int64_t count,
-                 int64_t together, Chunks& chunks) {
+OperandPlace PlaceInput(const ElementBlock& block, int64_t bytes, int k, int64_t r, int64_t count,
+                        int64_t together, Chunks& chunks) {
   const int64_t row_step = block.row_step[k], col_step = block.col_step[k];
   const char* from = static_cast<const char*>(block.in[k]) + r * row_step * bytes;
   const auto spread = bytes == 1 ? Spread<uint8_t> : Spread<float>;
@@ -219,7 +219,7 @@ void RunBlock(const ElementBlock& block) {
   }
   const int64_t together =
       std::clamp<int64_t>(kShortRow / std::max<int64_t>(block.cols, 1), 1, block.rows);
-  std::array<Place, FusedProgram::kMaxInputs> places;
+  std::array<OperandPlace, FusedProgram::kMaxInputs> places;
   for (int64_t r = 0; r < block.rows; r += together) {
     const int64_t count = std::min(together, block.rows - r);
     for (int k = 0; k < num_inputs; ++k) {

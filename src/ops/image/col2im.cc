@@ -12,15 +12,15 @@ namespace {
 constexpr int64_t kLongest = int64_t{1} << 31;
 
 // Per spatial axis.
-struct Window {
+struct BlockWindow {
   std::vector<int64_t> dilations;
   std::vector<int64_t> strides;
   std::vector<int64_t> before;
   std::vector<int64_t> after;
 };
 
-StatusOr<Window> ParseWindow(const Attributes& attributes, size_t axes) {
-  Window w;
+StatusOr<BlockWindow> ParseWindow(const Attributes& attributes, size_t axes) {
+  BlockWindow w;
   w.dilations = attributes.Ints("dilations", std::vector<int64_t>(axes, 1));
   w.strides = attributes.Ints("strides", std::vector<int64_t>(axes, 1));
   const std::vector<int64_t> pads = attributes.Ints("pads", std::vector<int64_t>(2 * axes, 0));
@@ -41,7 +41,7 @@ StatusOr<Window> ParseWindow(const Attributes& attributes, size_t axes) {
 }
 
 // The number of blocks along each axis.
-StatusOr<std::vector<int64_t>> BlockCounts(const Window& w, std::span<const int64_t> image,
+StatusOr<std::vector<int64_t>> BlockCounts(const BlockWindow& w, std::span<const int64_t> image,
                                            std::span<const int64_t> block) {
   std::vector<int64_t> counts;
   for (size_t d = 0; d < image.size(); ++d) {
@@ -79,7 +79,7 @@ Status InferCol2im(InferContext& context) {
     return InvalidArgument("image_shape of {} and block_shape of {} axes", image->size(),
                            block->size());
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Window w, ParseWindow(context.attributes(), image->size()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const BlockWindow w, ParseWindow(context.attributes(), image->size()));
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> counts, BlockCounts(w, *image, *block));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t blocks, Shape(counts).Checked(1));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t taps, Shape(*block).Checked(1));
@@ -102,13 +102,13 @@ Status InferCol2im(InferContext& context) {
 }
 
 struct Plan {
-  Window window;
+  BlockWindow window;
   std::vector<int64_t> image;
   std::vector<int64_t> block;
   std::vector<int64_t> counts;
   int64_t planes = 0;
 
-  static StatusOr<Plan> Of(const Window& window, const Shape& in, const Shape& out,
+  static StatusOr<Plan> Of(const BlockWindow& window, const Shape& in, const Shape& out,
                            std::span<const int64_t> block) {
     Plan plan;
     plan.window = window;
@@ -166,7 +166,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const CompileContext& context) {
   if (context.inputs[2].size() != static_cast<int64_t>(axes)) {
     return InvalidArgument("block_shape of {} for {} axes", context.inputs[2].size(), axes);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Window window, ParseWindow(context.attributes, axes));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const BlockWindow window, ParseWindow(context.attributes, axes));
   return DispatchNumeric(
       context.inputs[0].dtype, [&]<typename T>() -> StatusOr<std::unique_ptr<Kernel>> {
         return MakeKernel([=](const KernelArgs& args) -> Status {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kParallelElements = 32 * 1024;
 
-size_t Aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+size_t AlignedBytes(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // The tables of an axis in the type of the computation.
 template <typename A>
@@ -104,8 +104,8 @@ class Interpolation final : public Kernel {
       resized.erase(resized.begin());
       leading_.push_back({Taps<A>(plan.axes[d]), product(0, d), product(d + 1, dims.size())});
       dims[d] = plan.axes[d].out;
-      leading_bytes_ = std::max(leading_bytes_,
-                                Aligned(sizeof(A) * static_cast<size_t>(product(0, dims.size()))));
+      leading_bytes_ = std::max(
+          leading_bytes_, AlignedBytes(sizeof(A) * static_cast<size_t>(product(0, dims.size()))));
     }
     if (resized.empty()) {
       unit_ = product(0, dims.size());
@@ -168,7 +168,7 @@ class Interpolation final : public Kernel {
 
   int64_t InputRow() const { return middle_ * columns_.in * unit_; }
   size_t RowBytes() const {
-    return rows_.identity ? 0 : Aligned(sizeof(A) * static_cast<size_t>(InputRow()));
+    return rows_.identity ? 0 : AlignedBytes(sizeof(A) * static_cast<size_t>(InputRow()));
   }
 
   bool IsHalfPixelDouble() const {
@@ -307,8 +307,8 @@ std::unique_ptr<Kernel> IntegerKernel(const ResizePlan& plan) {
     in *= axis.in;
     out *= axis.out;
   }
-  const size_t in_bytes = Aligned(sizeof(double) * static_cast<size_t>(in));
-  const size_t out_bytes = Aligned(sizeof(double) * static_cast<size_t>(out));
+  const size_t in_bytes = AlignedBytes(sizeof(double) * static_cast<size_t>(in));
+  const size_t out_bytes = AlignedBytes(sizeof(double) * static_cast<size_t>(out));
   auto inner = std::make_shared<const Interpolation<double>>(plan);
   const size_t scratch = in_bytes + out_bytes + inner->scratch_bytes();
   return MakeKernel(

@@ -110,14 +110,14 @@ Status InferDeformConv(InferContext& context) {
 
 // Four elements of a plane and their weights.
 template <typename T>
-struct Sample {
+struct DeformedSample {
   int64_t at[4] = {};
   T weight[4] = {};
 };
 
 template <typename T>
-Sample<T> Bilinear(T y, T x, int64_t height, int64_t width, T scale) {
-  Sample<T> s;
+DeformedSample<T> Bilinear(T y, T x, int64_t height, int64_t width, T scale) {
+  DeformedSample<T> s;
   // Also if a coordinate is NaN.
   if (!(y > -1 && y < static_cast<T>(height) && x > -1 && x < static_cast<T>(width))) return s;
   const T top = std::floor(y), left = std::floor(x);
@@ -218,7 +218,7 @@ class DeformConv final : public Kernel {
     const int64_t channels = w_[1], plane = x_[2] * x_[3];
     const int64_t by_offset = x_[1] / sizes_.offset_groups;  // channels that share offsets
     const T* x = static_cast<const T*>(args.inputs[0]) + (n * x_[1] + group * channels) * plane;
-    Sample<T> samples[kGemmPanel];
+    DeformedSample<T> samples[kGemmPanel];
     for (int64_t c = 0; c < channels;) {
       const int64_t own = (group * channels + c) / by_offset;
       const int64_t end = std::min(channels, (own + 1) * by_offset - group * channels);
@@ -228,7 +228,7 @@ class DeformConv final : public Kernel {
           const T* from = x + channel * plane;
           T* to = taps + (channel * kernel_size() + tap) * kGemmPanel;
           for (int64_t i = 0; i < count; ++i) {
-            const Sample<T>& s = samples[i];
+            const DeformedSample<T>& s = samples[i];
             to[i] = s.weight[0] * from[s.at[0]] + s.weight[1] * from[s.at[1]] +
                     s.weight[2] * from[s.at[2]] + s.weight[3] * from[s.at[3]];
           }
@@ -241,7 +241,7 @@ class DeformConv final : public Kernel {
 
   // Where one tap of an offset group is, for each position.
   void Place(const KernelArgs& args, int64_t n, int64_t own, int64_t tap, int64_t first,
-             int64_t count, Sample<T>* samples) const {
+             int64_t count, DeformedSample<T>* samples) const {
     const int64_t at = (n * sizes_.offset_groups + own) * kernel_size() + tap;
     const T* offset = static_cast<const T*>(args.inputs[2]) + 2 * at * positions() + first;
     const T* mask = args.inputs.size() > 4 && args.inputs[4] != nullptr

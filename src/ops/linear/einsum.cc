@@ -16,7 +16,7 @@ namespace chairlift {
 namespace {
 
 using LabelList = std::vector<EinsumLabel>;
-using Sizes = std::map<EinsumLabel, int64_t>;
+using LabelSizes = std::map<EinsumLabel, int64_t>;
 
 // A tensor with labelled axes: an input of the node, or an intermediate in scratch memory.
 struct View {
@@ -32,7 +32,7 @@ struct View {
   }
 };
 
-int64_t SizeOf(const LabelList& labels, const Sizes& sizes) {
+int64_t SizeOf(const LabelList& labels, const LabelSizes& sizes) {
   int64_t size = 1;
   for (EinsumLabel label : labels) size *= sizes.at(label);
   return size;
@@ -42,14 +42,15 @@ int64_t SizeOf(const LabelList& labels, const Sizes& sizes) {
 struct Loop {
   int64_t size = 0, stride = 0;
 };
-std::vector<Loop> Loops(const LabelList& labels, const View& view, const Sizes& sizes) {
+std::vector<Loop> Loops(const LabelList& labels, const View& view, const LabelSizes& sizes) {
   std::vector<Loop> loops;
   for (EinsumLabel label : labels) loops.push_back({sizes.at(label), view.Stride(label)});
   return loops;
 }
 
 // The stride of `labels` traversed as one axis, or nullopt if they are not evenly spaced.
-std::optional<int64_t> Collapsed(const LabelList& labels, const View& view, const Sizes& sizes) {
+std::optional<int64_t> Collapsed(const LabelList& labels, const View& view,
+                                 const LabelSizes& sizes) {
   std::optional<int64_t> stride;
   int64_t next = 0;
   for (size_t i = labels.size(); i-- > 0;) {
@@ -158,7 +159,7 @@ class EinsumKernel final : public Kernel {
 // Turns an equation into steps.
 class Planner {
  public:
-  Planner(const CompileContext& context, Sizes sizes)
+  Planner(const CompileContext& context, LabelSizes sizes)
       : context_(context), dtype_(context.inputs[0].dtype), sizes_(std::move(sizes)) {}
 
   // `view` with only the labels in `wanted`; the others are summed.
@@ -266,7 +267,7 @@ class Planner {
 
   const CompileContext& context_;
   DType dtype_;
-  Sizes sizes_;
+  LabelSizes sizes_;
   std::vector<Step> steps_;
   size_t scratch_bytes_ = 0, product_bytes_ = 0;
 };
@@ -320,7 +321,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileEinsum(const CompileContext& context) {
   std::vector<int> ranks;
   for (const TensorDesc& input : context.inputs) ranks.push_back(input.shape.rank());
   CHAIRLIFT_ASSIGN_OR_RETURN(const EinsumEquation equation, EquationOf(context.attributes, ranks));
-  Sizes sizes;
+  LabelSizes sizes;
   std::vector<View> views;
   for (size_t i = 0; i < context.inputs.size(); ++i) {
     const Shape& shape = context.inputs[i].shape;

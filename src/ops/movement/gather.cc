@@ -40,7 +40,7 @@ Status InferGather(InferContext& context) {
   return absl::OkStatus();
 }
 
-struct Sizes {
+struct GatherSizes {
   int64_t outer;    // product of the dimensions before the axis
   int64_t bound;    // size of the axis
   int64_t indices;  // number of indices
@@ -49,8 +49,8 @@ struct Sizes {
 
 // Rows [first, last) of the outer × indices rows of the output.
 template <typename Index, typename Copy>
-void GatherRows(const Sizes& s, const char* data, const Index* indices, char* out, int64_t first,
-                int64_t last, Copy copy) {
+void GatherRows(const GatherSizes& s, const char* data, const Index* indices, char* out,
+                int64_t first, int64_t last, Copy copy) {
   int64_t i = first % s.indices;
   const char* block = data + first / s.indices * s.bound * s.run;
   for (int64_t row = first; row < last; ++row) {
@@ -63,8 +63,8 @@ void GatherRows(const Sizes& s, const char* data, const Index* indices, char* ou
 }
 
 template <typename Index>
-void GatherRange(const Sizes& s, const char* data, const Index* indices, char* out, int64_t first,
-                 int64_t last) {
+void GatherRange(const GatherSizes& s, const char* data, const Index* indices, char* out,
+                 int64_t first, int64_t last) {
   const auto fixed = [&]<size_t kBytes>() {
     GatherRows(s, data, indices, out, first, last,
                [](char* to, const char* from) { std::memcpy(to, from, kBytes); });
@@ -90,8 +90,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileGather(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int axis,
                              NormalizeAxis(context.attributes.Int("axis", 0), data.rank()));
   const auto bytes = static_cast<int64_t>(DTypeSize(context.inputs[0].dtype));
-  const Sizes s{data.NumElements(0, axis), data[axis], context.inputs[1].size(),
-                data.NumElements(axis + 1, data.rank()) * bytes};
+  const GatherSizes s{data.NumElements(0, axis), data[axis], context.inputs[1].size(),
+                      data.NumElements(axis + 1, data.rank()) * bytes};
   return DispatchIndex(context.inputs[1].dtype,
                        [&]<typename Index>() -> StatusOr<std::unique_ptr<Kernel>> {
                          return MakeKernel([s](const KernelArgs& args) -> Status {

@@ -20,7 +20,7 @@ Status InferLrn(InferContext& context) {
   return absl::OkStatus();
 }
 
-struct Window {
+struct ChannelWindow {
   int64_t before, after;  // channels
   double factor, bias, beta;
 };
@@ -37,7 +37,8 @@ T NegativePower(T t, double beta) {
 
 // One channel plane, in parts whose sums stay in the cache.
 template <typename T>
-void RunPlane(const Window& w, const T* item, T* y, int64_t channels, int64_t plane, int64_t c) {
+void RunPlane(const ChannelWindow& w, const T* item, T* y, int64_t channels, int64_t plane,
+              int64_t c) {
   constexpr int64_t kStretch = 256;
   const int64_t first = std::max<int64_t>(0, c - w.before);
   const int64_t last = std::min(channels - 1, c + w.after);
@@ -64,7 +65,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileLrn(const CompileContext& context) {
   const int64_t plane = shape.NumElements(2, shape.rank());
   const int64_t planes = shape[0] * channels;
   const int64_t size = std::min<int64_t>(a.Int("size", 1), 2 * channels + 1);
-  const Window w{
+  const ChannelWindow w{
       (size - 1) / 2, size / 2,
       static_cast<double>(a.Float("alpha", 0.0001f)) / static_cast<double>(a.Int("size", 1)),
       a.Float("bias", 1.0f), a.Float("beta", 0.75f)};

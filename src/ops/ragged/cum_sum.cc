@@ -9,7 +9,7 @@
 namespace chairlift {
 namespace {
 
-Status InferCumSum(InferContext& context) {
+Status InferRaggedCumSum(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(SequencesOf(context, 1).status());
   if (context.shape(0).has_rank() && context.shape(0).rank() == 0) {
     return InvalidArgument("input 0 is a scalar");
@@ -63,7 +63,7 @@ void RegisterRaggedCumSum(OperatorRegistry& registry) {
                 .input_types = {kFloatTypes | TypeSet{DType::kInt32, DType::kInt64, DType::kUInt32,
                                                       DType::kUInt64},
                                 TypeSet{DType::kInt64}},
-                .infer = InferCumSum,
+                .infer = InferRaggedCumSum,
                 .compile = CompileCumSum});
 }
 

@@ -239,7 +239,7 @@ constexpr std::array kOtherPaths = {
 };
 
 // ": '/path'"; empty if it has unusual characters.
-std::string Quoted(std::string_view path) {
+std::string QuotedPath(std::string_view path) {
   const bool plain = std::all_of(path.begin(), path.end(), absl::ascii_isgraph);
   return plain ? fmt::format(": '{}'", Shortened(path, kShownPath)) : "";
 }
@@ -327,7 +327,7 @@ Route FindRoute(std::string_view method, std::string_view target, Port port,
   if (allowed.any() && options) return Options(allowed);
   if (allowed.any()) {
     Route route = Fail(405, fmt::format("{} is not allowed for this path{}; use {}", method,
-                                        Quoted(WithoutSite(target)), allowed.Words()));
+                                        QuotedPath(WithoutSite(target)), allowed.Words()));
     route.allow = allowed.Field();
     return route;
   }
@@ -336,7 +336,7 @@ Route FindRoute(std::string_view method, std::string_view target, Port port,
                 "no such path; this port has GET /metrics only, the HTTP port everything else");
   }
   return Fail(404, fmt::format("no such path{}{} GET / lists the paths and the models here",
-                               Quoted(WithoutSite(target)), NearPaths(path)));
+                               QuotedPath(WithoutSite(target)), NearPaths(path)));
 }
 
 bool IsAdministrative(Endpoint endpoint) {

@@ -21,9 +21,9 @@ namespace {
 
 // Larger JSON is formatted by the codec pool, to keep workers free.
 constexpr int64_t kInlineJsonElements = 4096;
-constexpr size_t kMostPieces = 1024;      // IOV_MAX
-constexpr size_t kTurnBytes = 1 << 20;    // written before other connections get their turn
-constexpr size_t kSendBytes = 256 << 10;  // per system call
+constexpr size_t kMostPieces = 1024;         // IOV_MAX
+constexpr size_t kTurnBytes = 1 << 20;       // written before other connections get their turn
+constexpr size_t kBytesPerSend = 256 << 10;  // per system call
 constexpr size_t kKeepTextBytes = 64 << 10;
 constexpr size_t kLargeBytes = 1 << 20;  // slow to free
 constexpr std::chrono::milliseconds kLinger{2000};
@@ -247,7 +247,7 @@ void Session::Write() {
       PaceAnswer(kTurnBytes);
       return WaitToWrite();
     }
-    const size_t most = std::min(turn, kSendBytes);
+    const size_t most = std::min(turn, kBytesPerSend);
     size_t count = 0;
     size_t bytes = 0;
     while (bytes < most && next_piece_ + count < pieces_.size() && count < kMostPieces) {

@@ -20,7 +20,7 @@ namespace chairlift {
 namespace {
 
 using testing::kFeatures;
-using testing::kHidden;
+using testing::kSlicedHidden;
 using testing::ModelMaker;
 using testing::TestDevice;
 using testing::TestKernels;
@@ -30,17 +30,17 @@ Graph StepGraph() {
   ModelMaker m;
   const auto rows = [](int64_t size) { return testing::Dims({testing::B(), size}); };
   const ValueId x = m.Input("x", DType::kFloat, rows(kFeatures));
-  const ValueId h = m.Input("h", DType::kFloat, rows(kHidden));
-  const ValueId input = m.Op("MatMul", {x, m.Weights({kFeatures, kHidden})});
-  const ValueId state = m.Op("MatMul", {h, m.Weights({kHidden, kHidden})});
+  const ValueId h = m.Input("h", DType::kFloat, rows(kSlicedHidden));
+  const ValueId input = m.Op("MatMul", {x, m.Weights({kFeatures, kSlicedHidden})});
+  const ValueId state = m.Op("MatMul", {h, m.Weights({kSlicedHidden, kSlicedHidden})});
   m.Output(m.Op("Tanh", {m.Op("Add", {input, state})}));
   return std::move(m).Done();
 }
 
 // A request of x [steps, kFeatures]: as many nodes, one after the other.
-class Chain final : public RequestGraph {
+class DeviceChain final : public RequestGraph {
  public:
-  explicit Chain(ValidatedRequest request) : RequestGraph(std::move(request)) {
+  explicit DeviceChain(ValidatedRequest request) : RequestGraph(std::move(request)) {
     for (int32_t i = 0; i < num_nodes(); ++i) numbers_.push_back(i);
   }
 
@@ -79,7 +79,7 @@ class DeviceProgram final : public Program {
   StatusOr<ProgramView> View() override { return ProgramView{.cells = {cell_.get()}}; }
   StatusOr<std::unique_ptr<RequestGraph>> Unfold(ValidatedRequest request,
                                                  bool /*parts*/) override {
-    return std::make_unique<Chain>(std::move(request));
+    return std::make_unique<DeviceChain>(std::move(request));
   }
   void Run(TaskRun& run, TaskDone done) override {
     Worker& worker = *workers_[static_cast<size_t>(run.worker)];
@@ -88,7 +88,7 @@ class DeviceProgram final : public Program {
         [&run, enqueued, done = std::move(done)](const Status& ran) mutable {
           TaskResult result;
           for (TaskNode& node : run.nodes) {
-            auto& chain = static_cast<Chain&>(*node.graph);
+            auto& chain = static_cast<DeviceChain&>(*node.graph);
             node.units = 1;
             ++result.rows;
             ++chain.ran;
@@ -115,7 +115,7 @@ class DeviceProgram final : public Program {
 
   static Signature Takes() {
     return {.inputs = {{"x", DType::kFloat, testing::Dims({Dim::Symbol("time"), kFeatures})}},
-            .outputs = {{"h", DType::kFloat, SymbolicShape(Shape{1, kHidden})}}};
+            .outputs = {{"h", DType::kFloat, SymbolicShape(Shape{1, kSlicedHidden})}}};
   }
   static ServingPlan Plan() {
     ServingPlan plan;
@@ -128,10 +128,11 @@ class DeviceProgram final : public Program {
     Stream& stream = *worker.stream;
     std::vector<const std::byte*> x_rows, h_rows;
     for (TaskNode& node : run.nodes) {
-      auto& chain = static_cast<Chain&>(*node.graph);
+      auto& chain = static_cast<DeviceChain&>(*node.graph);
       if (!chain.there.present()) {
         CHAIRLIFT_ASSIGN_OR_RETURN(chain.there, stream.Upload(chain.x()));
-        const Tensor zeros = Tensor::Of<float>({1, kHidden}, std::vector<float>(kHidden, 0.0f));
+        const Tensor zeros =
+            Tensor::Of<float>({1, kSlicedHidden}, std::vector<float>(kSlicedHidden, 0.0f));
         CHAIRLIFT_ASSIGN_OR_RETURN(chain.state, stream.Upload(zeros));
       }
       const auto at = [](const Tensor& t, int64_t row) {
@@ -142,18 +143,18 @@ class DeviceProgram final : public Program {
     }
     const auto rows = static_cast<int64_t>(run.nodes.size());
     const std::vector<Cell::Rows> inputs = {{Shape{kFeatures}, x_rows.data()},
-                                            {Shape{kHidden}, h_rows.data()}};
+                                            {Shape{kSlicedHidden}, h_rows.data()}};
     CHAIRLIFT_ASSIGN_OR_RETURN(
         const std::vector<Tensor> outputs,
         cell_->Run(rows, inputs, run.team, run.worker, *worker.compute, *worker.staging));
     for (int64_t r = 0; r < rows; ++r) {
-      auto& chain = static_cast<Chain&>(*run.nodes[static_cast<size_t>(r)].graph);
+      auto& chain = static_cast<DeviceChain&>(*run.nodes[static_cast<size_t>(r)].graph);
       // Its last state may be of another stream: it is dropped when the request's next task, or the
       // request, comes after this one.
       stream.Keep(std::make_shared<Tensor>(std::exchange(chain.state, outputs[0])));
       chain.row = r;
       if (chain.ran + 1 < chain.num_nodes()) continue;
-      chain.answer = Tensor::Allocate(DType::kFloat, {1, kHidden});
+      chain.answer = Tensor::Allocate(DType::kFloat, {1, kSlicedHidden});
       const Tensor own = outputs[0].Rows(r, 1);
       CHAIRLIFT_RETURN_IF_ERROR(stream.CopyOut(chain.answer.raw(), own.raw(), own.byte_size()));
     }
@@ -210,12 +211,13 @@ class DeviceProgramTest : public ::testing::Test {
   Tensor Alone(const Tensor& x) {
     SoloTeam team;
     Arena arena, staging;
-    Tensor state = Tensor::Of<float>({1, kHidden}, std::vector<float>(kHidden, 0.0f));
+    Tensor state = Tensor::Of<float>({1, kSlicedHidden}, std::vector<float>(kSlicedHidden, 0.0f));
     for (int64_t step = 0; step < x.shape()[0]; ++step) {
       const Tensor row = x.Rows(step, 1);
       const auto* const x_row = static_cast<const std::byte*>(row.raw());
       const auto* const h_row = static_cast<const std::byte*>(state.raw());
-      const std::vector<Cell::Rows> inputs = {{Shape{kFeatures}, &x_row}, {Shape{kHidden}, &h_row}};
+      const std::vector<Cell::Rows> inputs = {{Shape{kFeatures}, &x_row},
+                                              {Shape{kSlicedHidden}, &h_row}};
       auto outputs = on_the_cpu_->Run(1, inputs, team, 0, arena, staging);
       EXPECT_TRUE(outputs.ok()) << outputs.status();
       state = (*outputs)[0];

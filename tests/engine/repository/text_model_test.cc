@@ -17,19 +17,19 @@ using ::testing::IsEmpty;
 using testing::TempFolder;
 using testing::WriteFile;
 
-SymbolicSpec Spec(const char* name, DType dtype, std::vector<Dim> dims) {
+SymbolicSpec InputOf(const char* name, DType dtype, std::vector<Dim> dims) {
   return {name, dtype, SymbolicShape(std::move(dims))};
 }
 SymbolicSpec Hidden() {
-  return Spec("last_hidden_state", DType::kFloat,
-              {Dim::Symbol("batch"), Dim::Symbol("length"), Dim(8)});
+  return InputOf("last_hidden_state", DType::kFloat,
+                 {Dim::Symbol("batch"), Dim::Symbol("length"), Dim(8)});
 }
 
 class TextModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    encoder_.inputs = {Spec("input_ids", DType::kInt64, {Dim(), Dim()}),
-                       Spec("attention_mask", DType::kInt32, {Dim(), Dim()})};
+    encoder_.inputs = {InputOf("input_ids", DType::kInt64, {Dim(), Dim()}),
+                       InputOf("attention_mask", DType::kInt32, {Dim(), Dim()})};
     encoder_.outputs = {Hidden()};
     WriteFile(folder_ / "m/tokenizer.json", "{}");
   }
@@ -154,7 +154,7 @@ TEST_F(TextModelTest, ThePromptOfAScoreIsRefused) {
   Put("config_sentence_transformers.json",
       R"({"prompts": {"a": "q: "}, "default_prompt_name": "a", "model_type": "CrossEncoder"})");
   for (const int classes : {1, 3}) {
-    encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(classes)})};
+    encoder_.outputs = {InputOf("logits", DType::kFloat, {Dim(), Dim(classes)})};
     EXPECT_THAT(Refusal(), HasSubstr("\"default_prompt_name\""));
   }
 }
@@ -169,23 +169,23 @@ TEST_F(TextModelTest, ATokenizerMayLieAboveTheFolderOfTheHub) {
 }
 
 TEST_F(TextModelTest, TheModelsOwnVectorComesFirst) {
-  encoder_.outputs.push_back(Spec("sentence_embedding", DType::kFloat, {Dim(), Dim(8)}));
+  encoder_.outputs.push_back(InputOf("sentence_embedding", DType::kFloat, {Dim(), Dim(8)}));
   EXPECT_EQ(Embedding().from, "sentence_embedding");
   EXPECT_THAT(Embedding().pooling, IsEmpty());
   EXPECT_EQ(Embedding({.pooling = Pooling::kMean}).from, "last_hidden_state");
-  encoder_.outputs = {Spec("y", DType::kDouble, {Dim(), Dim(), Dim(8)})};
+  encoder_.outputs = {InputOf("y", DType::kDouble, {Dim(), Dim(), Dim(8)})};
   EXPECT_THAT(Refusal(), HasSubstr("'y' FP64"));
-  encoder_.outputs = {Spec("sentence_embedding", DType::kFloat16, {Dim(), Dim(8)})};
+  encoder_.outputs = {InputOf("sentence_embedding", DType::kFloat16, {Dim(), Dim(8)})};
   EXPECT_EQ(Embedding().from, "sentence_embedding");
 }
 
 TEST_F(TextModelTest, OneScoreOfAPairIsAReranker) {
-  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(1)})};
+  encoder_.outputs = {InputOf("logits", DType::kFloat, {Dim(), Dim(1)})};
   EXPECT_TRUE((*Find())->pairs);
   EXPECT_EQ((*Find())->pipeline.outputs[0], "logits");
-  encoder_.outputs = {Spec("logits", DType::kFloat16, {Dim(), Dim(1)})};
+  encoder_.outputs = {InputOf("logits", DType::kFloat16, {Dim(), Dim(1)})};
   EXPECT_THAT(Refusal(), HasSubstr("keep_io_types=True"));
-  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim()})};
+  encoder_.outputs = {InputOf("logits", DType::kFloat, {Dim(), Dim()})};
   EXPECT_THAT(Refusal(), HasSubstr("'logits' [batch, 1]"));
   Put("config.json", R"({"id2label": {"0": "LABEL_0"}})");
   EXPECT_TRUE((*Find())->pairs);
@@ -196,7 +196,7 @@ TEST_F(TextModelTest, OneScoreOfAPairIsAReranker) {
 
 TEST_F(TextModelTest, ScoresOfSeveralClassesClassify) {
   using ::testing::ElementsAre;
-  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(2)})};
+  encoder_.outputs = {InputOf("logits", DType::kFloat, {Dim(), Dim(2)})};
   EXPECT_THAT((*Find())->pipeline.classes->labels, ElementsAre("LABEL_0", "LABEL_1"));
   EXPECT_FALSE((*Find())->pipeline.classes->several);
   EXPECT_THAT((*Find())->tokenizer.argument, HasSubstr(R"("pairs":true)"));
@@ -211,7 +211,7 @@ TEST_F(TextModelTest, ScoresOfSeveralClassesClassify) {
   }
   Put("config.json", R"({"problem_type": "regression"})");
   EXPECT_THAT(Refusal(), HasSubstr("\"problem_type\" of its config.json is \"regression\""));
-  encoder_.outputs = {Spec("logits", DType::kFloat, {Dim(), Dim(5000)})};
+  encoder_.outputs = {InputOf("logits", DType::kFloat, {Dim(), Dim(5000)})};
   EXPECT_THAT(Refusal(), HasSubstr("5000 classes"));
 }
 
@@ -221,9 +221,9 @@ TEST_F(TextModelTest, TheTokenizerGivesWhatTheEncoderTakes) {
   EXPECT_EQ(model.tokenizer.file, "/worker/_tokenizer.py");
   EXPECT_THAT(model.tokenizer.argument, HasSubstr(R"("attention_mask":"int32")"));
   EXPECT_EQ(model.pipeline.steps[0].model, "m/tokenizer");
-  encoder_.inputs.push_back(Spec("pixels", DType::kInt64, {Dim()}));
+  encoder_.inputs.push_back(InputOf("pixels", DType::kInt64, {Dim()}));
   EXPECT_THAT(Refusal(), HasSubstr("it takes 'pixels'"));
-  encoder_.inputs.back() = Spec("token_type_ids", DType::kFloat, {Dim(), Dim()});
+  encoder_.inputs.back() = InputOf("token_type_ids", DType::kFloat, {Dim(), Dim()});
   EXPECT_THAT(Refusal(), HasSubstr("'token_type_ids' FP32"));
 }
 

@@ -28,7 +28,7 @@ int64_t Draw(std::mt19937& random, int64_t first, int64_t last) {
   return std::uniform_int_distribution<int64_t>(first, last)(random);
 }
 
-Tensor Floats(const Shape& shape, std::mt19937& random) {
+Tensor RandomFloats(const Shape& shape, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
   Tensor t = Tensor::Allocate(DType::kFloat, shape);
   for (int64_t i = 0; i < t.size(); ++i) t.data<float>()[i] = normal(random);
@@ -69,7 +69,7 @@ TEST(AnswerPartsTest, EntriesAreThoseOfTheAnswerWhereverItsAxesAre) {
     AnswerAxes axes;
     axes.batch = static_cast<int>(Draw(random, 0, rank - 1));
     axes.time = static_cast<int>((axes.batch + Draw(random, 1, rank - 1)) % rank);
-    const Tensor answer = Floats(shape, random);
+    const Tensor answer = RandomFloats(shape, random);
     AnswerPart part{.row = Draw(random, 0, shape[axes.batch] - 1)};
     part.first = Draw(random, 0, shape[axes.time] - 1);
     part.count = Draw(random, 1, shape[axes.time] - part.first);
@@ -332,7 +332,7 @@ TEST_F(PartsTest, OfASlicedModelComeInOrderWhateverTheDirection) {
   LoadFile(testing::Tagger());
   const auto make = [](std::mt19937& random) {
     const Shape shape{Draw(random, 1, 3), Draw(random, 1, 40), testing::kRecurrentFeatures};
-    return Inputs{{"x", Floats(shape, random)}};
+    return Inputs{{"x", RandomFloats(shape, random)}};
   };
   Check(make, {{"y", {.batch = 0, .time = 1}}}, AllSteps);
 }
@@ -341,8 +341,9 @@ TEST_F(PartsTest, OfASlicedModelWithTimeAhead) {
   LoadFile(testing::MeanOverTime());
   const auto make = [](std::mt19937& random) {
     const int64_t lanes = Draw(random, 1, 3);
-    return Inputs{{"x", Floats({Draw(random, 1, 20), lanes, testing::kRecurrentFeatures}, random)},
-                  {"h0", Floats({1, lanes, 9}, random)}};
+    return Inputs{
+        {"x", RandomFloats({Draw(random, 1, 20), lanes, testing::kRecurrentFeatures}, random)},
+        {"h0", RandomFloats({1, lanes, 9}, random)}};
   };
   // [time, directions, batch, …]
   Check(make, {{"all", {.batch = 2, .time = 0}}}, AllSteps);
@@ -403,13 +404,14 @@ TEST_F(PartsTest, OfASequenceDoNotTellItsState) {
   std::mt19937 random(1);
   const auto outputs_told = [&](std::vector<std::string> wanted) {
     Listener listener;
-    engine_->InferAsync({.model = "m",
-                         .inputs = {{"x", Floats({5, 1, testing::kRecurrentFeatures}, random)}},
-                         .outputs = std::move(wanted),
-                         .sequence = "s",
-                         .sequence_start = true,
-                         .on_parts = listener.on_parts()},
-                        listener.on_answer());
+    engine_->InferAsync(
+        {.model = "m",
+         .inputs = {{"x", RandomFloats({5, 1, testing::kRecurrentFeatures}, random)}},
+         .outputs = std::move(wanted),
+         .sequence = "s",
+         .sequence_start = true,
+         .on_parts = listener.on_parts()},
+        listener.on_answer());
     const StatusOr<InferResponse> answer = listener.Await();
     EXPECT_TRUE(answer.ok()) << answer.status();
     std::set<std::string> names;
@@ -429,7 +431,7 @@ TEST_F(PartsTest, AModelThatRunsWholeHasNone) {
   Shape shape;
   for (int64_t dim : model->inputs[0].shape) shape.Append(dim < 0 ? 2 : dim);
   engine_->InferAsync({.model = "m",
-                       .inputs = {{model->inputs[0].name, Floats(shape, random)}},
+                       .inputs = {{model->inputs[0].name, RandomFloats(shape, random)}},
                        .on_parts = listener.on_parts()},
                       listener.on_answer());
   const StatusOr<InferResponse> answer = listener.Await();

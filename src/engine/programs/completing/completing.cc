@@ -33,18 +33,18 @@ enum Output {
   kPromptTokens,
   kNumTokens,
   // With logprobs:
-  kTokens,
-  kTokenLogprobs,
+  kTextTokens,
+  kTextTokenLogprobs,
   kTextOffsets,
-  kTopTokens,
-  kTopLogprobs
+  kTextTopTokens,
+  kTextTopLogprobs
 };
 
 // Inputs of the model that are derived from the text, or given as text here.
 constexpr const char* kNotTaken[] = {"input_ids", "decoder_input_ids", "stop_sequences",
                                      "num_return_sequences", "forced_tokens"};
-constexpr const char* kLogprobs = "logprobs";
-constexpr const char* kMaxTokens = "max_tokens";
+constexpr const char* kLogprobsInput = "logprobs";
+constexpr const char* kMaxTokensInput = "max_tokens";
 // In options[1], for a chat: its answer continues until it ends, as OpenAI's do; its memory is
 // bounded by its number of tokens.
 constexpr int64_t kOfMessages = 2;
@@ -135,13 +135,13 @@ class TokenTensors {
   Tensor Take(int output) {
     const Shape top{shape_[0], shape_[1], likely_};
     switch (output) {
-      case kTokens:
+      case kTextTokens:
         return TextTensor(shape_, std::move(texts_));
-      case kTokenLogprobs:
+      case kTextTokenLogprobs:
         return Tensor::Of<float>(shape_, std::span<const float>(logprobs_));
       case kTextOffsets:
         return Tensor::Of<int64_t>(shape_, std::span<const int64_t>(offsets_));
-      case kTopTokens:
+      case kTextTopTokens:
         return TextTensor(top, std::move(top_texts_));
       default:
         return Tensor::Of<float>(top, std::span<const float>(top_logprobs_));
@@ -187,10 +187,10 @@ class CompletionGraph final : public RequestGraph {
 
  private:
   static std::vector<bool> InParts(const ValidatedRequest& request, bool parts) {
-    std::vector<bool> wanted(kTopLogprobs + 1, false);
+    std::vector<bool> wanted(kTextTopLogprobs + 1, false);
     wanted[kTexts] = parts;
     for (const int output : request.outputs) {
-      if (output >= kTokens) wanted[static_cast<size_t>(output)] = parts;
+      if (output >= kTextTokens) wanted[static_cast<size_t>(output)] = parts;
     }
     return wanted;
   }
@@ -216,7 +216,7 @@ void CompletionGraph::Emit(size_t answer, CompletionPiece piece) {
   parts_.Emit(part, TextTensor({1}, {std::move(piece.text)}));
   TokenTensors tokens(1, piece.tokens.size(), likely_);
   offsets_[answer] = tokens.Set(0, piece.tokens, offsets_[answer]);
-  for (int output = kTokens; output <= kTopLogprobs; ++output) {
+  for (int output = kTextTokens; output <= kTextTopLogprobs; ++output) {
     if (!parts_.wants(output)) continue;
     part.output = output;
     parts_.Emit(part, tokens.Take(output));
@@ -253,7 +253,7 @@ StatusOr<std::vector<NamedTensor>> CompletionGraph::TakeOutputs() {
     if (output == kNumTokens) {
       own.tensor = Tensor::Of<int64_t>(shape, std::span<const int64_t>(counts));
     }
-    if (output >= kTokens) own.tensor = tokens.Take(output);
+    if (output >= kTextTokens) own.tensor = tokens.Take(output);
   }
   return outputs;
 }
@@ -315,7 +315,7 @@ class CompletingProgram final : public Program {
 };
 
 // The number of prompts, if their shape has one.
-int64_t RowsOf(const InferRequest& request) {
+int64_t PromptsIn(const InferRequest& request) {
   for (const NamedTensor& input : request.inputs) {
     if (input.name == "text_input" && input.tensor.shape().rank() == 1) {
       return input.tensor.shape()[0];
@@ -337,7 +337,7 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
     if (given[i]) continue;
     Shape shape;
     for (const Dim& dim : spec.shape.dims()) shape.Append(dim.known() ? dim.value() : 0);
-    if (i == kOptions) shape[0] = RowsOf(request);
+    if (i == kOptions) shape[0] = PromptsIn(request);
     full.inputs.push_back({spec.name, Tensor::Allocate(spec.dtype, shape)});
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, chairlift::Validate(signature_, full));
@@ -367,8 +367,8 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
   }
   const int64_t logprobs = LogprobsOf(validated);
   const auto missing = [&](int output) -> const char* {
-    if (output < kTokens) return nullptr;
-    if (output < kTopTokens) return logprobs >= 0 ? nullptr : "logprobs of 0 or more";
+    if (output < kTextTokens) return nullptr;
+    if (output < kTextTopTokens) return logprobs >= 0 ? nullptr : "logprobs of 0 or more";
     return logprobs > 0 ? nullptr : "logprobs of 1 or more";
   };
   for (const int output : validated.outputs) {
@@ -416,7 +416,7 @@ Status CompletingProgram::CheckPrompts(const ValidatedRequest& request) const {
 
 // −1: not requested.
 int64_t CompletingProgram::LogprobsOf(const ValidatedRequest& request) const {
-  const int32_t* const logprobs = NumberGiven(request, kLogprobs);
+  const int32_t* const logprobs = NumberGiven(request, kLogprobsInput);
   return logprobs == nullptr ? -1 : *logprobs;
 }
 
@@ -450,7 +450,7 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
       made.seed = value.data<int64_t>()[0];
       continue;
     }
-    if (name == kMaxTokens && made.echo && value.data<int32_t>()[0] == 0) {
+    if (name == kMaxTokensInput && made.echo && value.data<int32_t>()[0] == 0) {
       made.no_tokens = true;
       continue;
     }
@@ -468,7 +468,7 @@ StatusOr<std::unique_ptr<RequestGraph>> CompletingProgram::Unfold(ValidatedReque
   }
   const bool counted =
       std::any_of(made.given.begin(), made.given.end(),
-                  [](const NamedTensor& input) { return input.name == kMaxTokens; });
+                  [](const NamedTensor& input) { return input.name == kMaxTokensInput; });
   if (made.options.data<int64_t>()[1] == kOfMessages && !counted && !made.beams &&
       !config_.says_how_long && config_.continues_prompt) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ProgramView view, models.model.program->View());

@@ -12,7 +12,7 @@ namespace chairlift {
 namespace {
 
 // A value during the walk over the steps.
-struct Value {
+struct WiredValue {
   SymbolicSpec spec;
   std::string from;  // "the request's 'x'", "output 'y' of step 1 (a)"
   std::optional<size_t> step;
@@ -83,8 +83,9 @@ class Wirer {
 
  private:
   bool IsInput(const std::string& name) const {
-    return std::any_of(values_.begin(), values_.end(),
-                       [&](const Value& value) { return !value.step && value.spec.name == name; });
+    return std::any_of(values_.begin(), values_.end(), [&](const WiredValue& value) {
+      return !value.step && value.spec.name == name;
+    });
   }
 
   // Checks that the maps of a step contain only inputs and outputs of its model.
@@ -175,7 +176,7 @@ class Wirer {
         found = by_name_.emplace(name, values_.size()).first;
         values_.push_back({wanted, fmt::format("the request's '{}'", name), {}, {}, true});
       }
-      Value& value = values_[found->second];
+      WiredValue& value = values_[found->second];
       if (!MayBeOne(value.spec, wanted)) {
         return InvalidArgument("{}: its input '{}' is {}; {} is {}", StepName(config_, step),
                                input.name, Describe(input), value.from, Describe(value.spec));
@@ -256,7 +257,7 @@ class Wirer {
 
   const PipelineConfig& config_;
   const std::vector<const Signature*>& models_;
-  std::vector<Value> values_;
+  std::vector<WiredValue> values_;
   std::map<std::string, size_t> by_name_;  // as seen by the next step
   std::vector<std::vector<std::pair<std::string, size_t>>> reads_;
   std::vector<size_t> outputs_;

@@ -50,7 +50,7 @@ void PutTensor(std::string& to, const PlacedTensor& tensor) {
   for (const int64_t dim : tensor.shape) Put(to, dim);
 }
 
-enum Lengths : uint32_t { kEqual = 0, kShared = 1, kOwn = 2, kSteps = 3 };
+enum Lengths : uint32_t { kEqual = 0, kShared = 1, kOwn = 2, kStreamed = 3 };
 
 void PutSignature(std::string& to, const SymbolicSpec& tensor, Lengths lengths) {
   Put(to, static_cast<uint32_t>(tensor.dtype));
@@ -118,7 +118,7 @@ bool TakeSignature(Reader& reader, SymbolicSpec& tensor, uint32_t& lengths) {
   int32_t rank = 0;
   uint32_t name_bytes = 0;
   if (!reader.TakeType(tensor.dtype) || !reader.Take(rank) || rank < -1 || rank > kMaxMessageRank ||
-      !reader.Take(name_bytes) || !reader.Take(lengths) || lengths > kSteps) {
+      !reader.Take(name_bytes) || !reader.Take(lengths) || lengths > kStreamed) {
     return false;
   }
   std::vector<Dim> dims;
@@ -220,8 +220,8 @@ StatusOr<WorkerMessage> ParseWorkerMessage(std::span<const std::byte> message) {
         ready.ragged_outputs.push_back(lengths == kShared);
         ready.own_offsets.push_back(lengths == kOwn);
         const bool first = ready.own_offsets.size() == 1;
-        if (!first && ready.streams != (lengths == kSteps)) return Malformed("ready");
-        ready.streams = lengths == kSteps;
+        if (!first && ready.streams != (lengths == kStreamed)) return Malformed("ready");
+        ready.streams = lengths == kStreamed;
       }
       if (!reader.AtEnd()) return Malformed("ready");
       return ready;
@@ -277,7 +277,7 @@ std::string Encode(const WorkerMessage& message) {
       }
       for (size_t i = 0; i < ready.outputs.size(); ++i) {
         PutSignature(text, ready.outputs[i],
-                     ready.streams             ? kSteps
+                     ready.streams             ? kStreamed
                      : ready.own_offsets[i]    ? kOwn
                      : ready.ragged_outputs[i] ? kShared
                                                : kEqual);

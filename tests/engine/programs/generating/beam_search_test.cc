@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-using Tokens = std::vector<int64_t>;
+using TokenIds = std::vector<int64_t>;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -23,7 +23,7 @@ class RandomModel {
   RandomModel(unsigned seed, int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
 
   int64_t vocabulary() const { return vocabulary_; }
-  std::vector<float> After(const Tokens& tokens) {
+  std::vector<float> After(const TokenIds& tokens) {
     auto [entry, added] = rows_.try_emplace(tokens);
     if (!added) return entry->second;
     std::seed_seq seed(tokens.begin(), tokens.end());
@@ -40,18 +40,18 @@ class RandomModel {
  private:
   const unsigned seed_;
   const int64_t vocabulary_;
-  std::map<Tokens, std::vector<float>> rows_;
+  std::map<TokenIds, std::vector<float>> rows_;
 };
 
 struct Found {
-  Tokens tokens;
+  TokenIds tokens;
   double score;
   bool operator==(const Found&) const = default;
 };
 
 struct Case {
   BeamOptions options;
-  Tokens ends;
+  TokenIds ends;
   int64_t max_tokens;
 };
 
@@ -114,10 +114,10 @@ std::vector<Found> Plain(RandomModel& model, const Case& test) {
 std::vector<Found> Searched(RandomModel& model, const Case& test) {
   BeamSearch search(test.options);
   int32_t rows = 0;
-  std::map<int32_t, std::pair<Tokens, std::vector<float>>> row_of;
+  std::map<int32_t, std::pair<TokenIds, std::vector<float>>> row_of;
   while (!search.done()) {
     std::vector<std::vector<Continuation>> next;
-    std::vector<Tokens> before;
+    std::vector<TokenIds> before;
     for (const Hypothesis& live : search.live()) {
       before.push_back(live.tokens);
       const std::vector<float> scores = model.After(live.tokens);
@@ -130,7 +130,7 @@ std::vector<Found> Searched(RandomModel& model, const Case& test) {
     EXPECT_EQ(parents.size(), search.live().size());
     EXPECT_LE(parents.size(), static_cast<size_t>(test.options.beams));
     for (size_t i = 0; i < parents.size(); ++i) {
-      Tokens tokens = search.live()[i].tokens;
+      TokenIds tokens = search.live()[i].tokens;
       tokens.pop_back();
       EXPECT_EQ(tokens, before[static_cast<size_t>(parents[i])]);
     }
@@ -143,7 +143,7 @@ std::vector<Found> Searched(RandomModel& model, const Case& test) {
     for (size_t i = 0; i < one.tokens.size(); ++i) {
       const auto& [tokens, scores] = row_of[one.rows[i]];
       EXPECT_EQ(tokens,
-                Tokens(one.tokens.begin(), one.tokens.begin() + static_cast<std::ptrdiff_t>(i)));
+                TokenIds(one.tokens.begin(), one.tokens.begin() + static_cast<std::ptrdiff_t>(i)));
       EXPECT_EQ(one.logprobs[i], scores[static_cast<size_t>(one.tokens[i])]);
     }
   }
