@@ -9,6 +9,8 @@ shift 2
 
 show() {
   local line done total told=0
+  # A build that was interrupted leaves ninja's log without its end: ninja says so, and goes on without it.
+  local cut='ninja: warning: premature end of file; recovering'
   while IFS= read -r line; do
     if [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
       done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
@@ -19,7 +21,7 @@ show() {
         told=$SECONDS
         printf 'build: %d of %d steps, %d s\n' "$done" "$total" "$SECONDS"
       fi
-    elif [[ -n $line && $line != ninja:\ no\ work\ to\ do. && $line != ninja:\ Entering* ]]; then
+    elif [[ -n $line && $line != ninja:\ no\ work\ to\ do. && $line != ninja:\ Entering* && $line != "$cut" ]]; then
       [ ! -t 1 ] || printf '\r\e[K'
       printf '%s\n' "$line"
     fi

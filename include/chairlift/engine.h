@@ -275,6 +275,9 @@ struct ModelMetadata {
   std::vector<ProgramChoice> programs;
 };
 
+// A place in a model's queue (Engine::Reserve()). Giving up the last reference frees the place.
+class Admission;
+
 struct NamedTensor {
   std::string name = {};
   Tensor tensor = {};
@@ -337,6 +340,9 @@ struct InferRequest {
   // returns true, the request is cancelled and Infer() returns kCancelled without waiting for the
   // batch to end.
   std::function<bool()> interrupted = {};
+  // From Engine::Reserve() for the same model; may be null. InferAsync() gives the place back, and
+  // admits the request by what it really is.
+  std::shared_ptr<Admission> place = {};
 };
 
 struct InferResponse {
@@ -486,6 +492,15 @@ class Engine {
   // once, on an engine thread, or on the caller's if the request is refused or answered from the
   // response cache at once. It must not block. The request id is valid for Cancel() until then.
   virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
+  // For a server that has received a large request and not parsed it: refuses it now if
+  // InferAsync() would refuse it for its expected wait, so that refusing stays cheap. Otherwise
+  // takes a place in the model's queue for InferRequest::place. The place is null if only
+  // InferAsync() can decide: the model is not known, calls others, or caches its answers.
+  virtual StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& /*name*/,
+                                                       const std::string& /*version*/,
+                                                       const InferRequest::Caller& /*caller*/) {
+    return nullptr;
+  }
   // Waits for the answer. Tasks of this request alone that are too short to wake a thread for run
   // on the calling thread, which needs a stack of the default size.
   virtual StatusOr<InferResponse> Infer(InferRequest request);

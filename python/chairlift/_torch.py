@@ -52,9 +52,15 @@ def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_
         path = pathlib.Path(folder, f"{name or type(module).__name__}.onnx")
 
         def export() -> Any:
-            with _quiet():
-                return torch.onnx.export(module, (), kwargs=arguments, dynamo=True, dynamic_shapes=dynamic_shapes,
-                                         output_names=output_names, verbose=False)
+            try:
+                with _quiet():
+                    return torch.onnx.export(module, (), kwargs=arguments, dynamo=True, dynamic_shapes=dynamic_shapes,
+                                             output_names=output_names, verbose=False)
+            except Exception as error:
+                # torch's own report is some 60 lines, with the reason among them.
+                raise InvalidArgument(f"torch cannot export {type(module).__name__}: {_reason(error)}; change the module, "
+                                      "or pass dynamic_shapes (`__context__` of this exception has torch's report)"
+                                      ) from None
 
         program = export()
         axes = _axes(program, tensors)
@@ -72,6 +78,14 @@ def from_torch(module: Any, example: Any, *, dynamic_shapes: Any = None, output_
         if axes and _takes(module, larger):
             _compare(torch, module, model, larger, rtol, atol)
     return model
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the exception that started it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
 def _named(module: Any, example: Any) -> dict[str, Any]:

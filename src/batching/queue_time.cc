@@ -17,6 +17,9 @@ constexpr double kLessWeight = 1.0 / 2;
 // The weight of a wait that was longer than the factor predicted, and of one that was not.
 constexpr double kLongerWeight = 1.0 / 4;
 constexpr double kShorterWeight = 1.0 / 256;
+// The same for the time of a batch.
+constexpr double kLongerBatchWeight = 1.0 / 4;
+constexpr double kShorterBatchWeight = 1.0 / 32;
 
 }  // namespace
 
@@ -126,6 +129,16 @@ void WaitStretch::Learn(Duration expected, Duration waited) {
   const double times = static_cast<double>(waited.count()) / static_cast<double>(expected.count());
   const double bounded = std::clamp(times, 1.0, kMost);
   factor_ += (bounded - factor_) * (bounded > factor_ ? kLongerWeight : kShorterWeight);
+}
+
+void BatchTime::Learn(Duration taken) {
+  const auto ns = static_cast<double>(taken.count());
+  ns_ += (ns - ns_) * (ns > ns_ ? kLongerBatchWeight : kShorterBatchWeight);
+}
+
+Duration ExpectedAnswer(Duration wait, double stretch, Duration own_batch, Duration limit) {
+  const double queued = static_cast<double>(wait.count()) * stretch;
+  return Duration(static_cast<int64_t>(queued)) + std::min(own_batch, limit / 2);
 }
 
 Duration ExpectedWait(std::span<const Duration> work, size_t own, int workers) {

@@ -101,6 +101,22 @@ class WaitStretch {
   double factor_ = 1;
 };
 
+// How long a model's batches take: somewhat above the mean of recent ones. Not thread-safe.
+class BatchTime {
+ public:
+  void Learn(Duration taken);
+  Duration time() const { return Duration(static_cast<int64_t>(ns_)); }
+
+ private:
+  double ns_ = 0;
+};
+
+// The time that is compared with the bound `limit` on a request's wait, if it is expected to wait
+// for `wait` in a queue: until its answer, so its own batch counts. A slow batch counts at most
+// half of the limit: otherwise a model whose batches take longer than the limit would have no
+// queue.
+Duration ExpectedAnswer(Duration wait, double stretch, Duration own_batch, Duration limit);
+
 // Upper bound of the wait of a new request of model `own`, from each model's `work`, on `workers`
 // that serve the models in turns: before this model's queue is done, another model gets no more of
 // the workers than this one.

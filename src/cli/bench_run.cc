@@ -98,7 +98,11 @@ void Print(std::span<const LoadReport> reports) {
                HumanNumber(report.mean_ms), HumanNumber(report.p50_ms), HumanNumber(report.p90_ms),
                HumanNumber(report.p99_ms), HumanNumber(report.max_ms)});
   }
-  if (any) PrintText("{}", table.ToString());
+  if (any) {
+    PrintText(
+        "{}scheduled/s: the arrivals as drawn, which differ by chance from the rate asked for\n",
+        table.ToString());
+  }
   for (const LoadReport& report : reports) {
     const std::string at =
         reports.size() == 1 ? "" : fmt::format("{}/s: ", HumanNumber(report.scheduled_rate));

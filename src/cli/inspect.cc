@@ -35,6 +35,8 @@
 #include "engine/programs/loading_model.h"
 #include "engine/programs/program.h"
 #include "engine/repository/load_model.h"
+#include "engine/repository/model_folder.h"
+#include "engine/repository/repository.h"
 #include "graph/stages/stages.h"
 #include "runtime/executable.h"
 #include "runtime/run_deadline.h"
@@ -401,8 +403,14 @@ struct Inspected {
   const Signature& signature() const { return model->program().signature(); }
 };
 
-ModelSource SourceOf(const ModelPath& path) {
+// As Repository::Load() makes it.
+StatusOr<ModelSource> SourceOf(const ModelPath& path) {
   ModelSource source{.path = path.path, .cells = path.cells, .function = path.function};
+  if (const std::filesystem::path file = path.config.config_file; !file.empty()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const FolderConfig given, ReadConfigFile(file, file.parent_path()));
+    source.ports = given.ports;
+    source.rules = given.rules;
+  }
   if (path.function) {
     source.named_by_user = ParseFunction(path.path.string()).has_value();
     source.path = source.named_by_user ? std::filesystem::path(path.function->file)
@@ -412,6 +420,8 @@ ModelSource SourceOf(const ModelPath& path) {
 }
 
 StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& flags) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckModelName(path.name));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ModelSource source, SourceOf(path));
   Inspected inspected;
   CHAIRLIFT_ASSIGN_OR_RETURN(const WorkerPlacement placement,
                              PlaceWorkers(0, {}, AllowedCores(), CgroupCoreQuota()));
@@ -428,7 +438,7 @@ StatusOr<Inspected> LoadToInspect(const ModelPath& path, const InspectFlags& fla
     StatusLine line;
     line.Show(fmt::format("reading {}", path.path.string()));
     CHAIRLIFT_ASSIGN_OR_RETURN(LoadingModel loading,
-                               LoadingModel::Read(path.name, SourceOf(path), path.config, load));
+                               LoadingModel::Read(path.name, std::move(source), path.config, load));
     inspected.opset = loading.opset;
     inspected.producer = loading.producer;
     const Signature imported = SignatureOf(loading.graph);

@@ -148,6 +148,8 @@ class EngineImpl final : public Engine, private ModelCalls {
   RequestId InferAsync(InferRequest request, InferCallback callback) override {
     return Begin(std::move(request), std::move(callback), {});
   }
+  StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& name, const std::string& version,
+                                               const InferRequest::Caller& caller) override;
   StatusOr<InferResponse> Infer(InferRequest request) override;
   void Cancel(RequestId request) override { dispatcher_->Cancel(request); }
 
@@ -247,6 +249,15 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
                {.inside = true, .turn = model.turn, .admission = std::move(admission)});
 }
 
+StatusOr<std::shared_ptr<Admission>> EngineImpl::Reserve(const std::string& name,
+                                                         const std::string& version,
+                                                         const InferRequest::Caller& caller) {
+  const StatusOr<std::shared_ptr<Model>> model = repository_.Find(name, version);
+  if (!model.ok() || (*model)->response_cache() != nullptr) return nullptr;
+  const MemoryReserve::Use use;
+  return dispatcher_->Reserve(*model, {caller.group, caller.member});
+}
+
 RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Origin origin) {
   if (!MemoryReserve::Ready()) {
     callback(OutOfMemory());
@@ -340,8 +351,10 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
 
   // Before anything is computed for it, so that refusing is cheap. A refused request may still be
   // answered by the response cache.
-  Status admitted =
-      request->inside ? absl::OkStatus() : dispatcher_->Admit(*request, RowsOf(asked.request));
+  Status admitted = request->inside
+                        ? absl::OkStatus()
+                        : dispatcher_->Admit(*request, RowsOf(asked.request), asked.request.place);
+  asked.request.place.reset();
   const bool takes_long = TakesLong(*request->model, asked) || dispatcher_->MustFollow(*request);
   if (!admitted.ok() && (takes_long || asked.cache_key == nullptr)) {
     Dispatcher::Refuse(*request, std::move(admitted));

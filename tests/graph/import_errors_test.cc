@@ -217,8 +217,31 @@ TEST(ImportErrorsTest, AttributeThatBecameAnInput) {
   };
   EXPECT_TRUE(build(17).Import().ok());
   auto newer = build(18);
-  ExpectRefused(newer, AllOf(HasSubstr("ReduceMean"), HasSubstr("its attribute 'axes' is an input "
-                                                                "from opset 18 on")));
+  ExpectRefused(newer, AllOf(HasSubstr("ReduceMean of opset 18 has no attribute 'axes'"),
+                             HasSubstr("it has keepdims, noop_with_empty_axes")));
+}
+
+// As onnx's checker and ONNX Runtime do: what a node says must have an effect.
+TEST(ImportErrorsTest, AttributesThatAnOperatorDoesNotHave) {
+  const auto refused = [](int opset, const char* op, const char* attribute,
+                          const char* domain = "") {
+    ModelBuilder m(opset);
+    auto* contrib = m.model().add_opset_import();
+    contrib->set_domain("com.microsoft");
+    contrib->set_version(1);
+    m.Input("x", kFloat, {2, 3}).Output("y");
+    m.Node(op, {"x"}, {"y"}).Domain(domain).Int(attribute, 1);
+    const auto model = m.Import();
+    return model.ok() ? std::string() : Message(model.status());
+  };
+  EXPECT_THAT(refused(17, "Relu", "alpha"), HasSubstr("Relu of opset 17 has no attribute 'alpha'"));
+  EXPECT_THAT(refused(17, "Relu", "nonsense"), HasSubstr("no attribute 'nonsense'"));
+  EXPECT_THAT(refused(17, "Softmax", "keepdims"), HasSubstr("it has axis"));
+  EXPECT_THAT(refused(17, "ReduceMax", "noop_with_empty_axes"), HasSubstr("of opset 17"));
+  EXPECT_EQ(refused(13, "Softmax", "axis"), "");
+  EXPECT_EQ(refused(17, "Relu", "__mark_of_a_tool"), "");
+  EXPECT_THAT(refused(17, "Gelu", "approximate", "com.microsoft"),
+              HasSubstr("Gelu of opset 1 has no attribute 'approximate'"));
 }
 
 TEST(ImportErrorsTest, AttributeGivenTwice) {

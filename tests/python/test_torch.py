@@ -68,3 +68,18 @@ def test_a_model_that_answers_otherwise_is_refused(torch):
 def test_examples_that_do_not_fit(torch):
     with pytest.raises(chairlift.InvalidArgument, match="does not fit Linear.forward"):
         chairlift.from_torch(torch.nn.Linear(2, 3), (torch.ones(1, 2), torch.ones(1, 2)))
+
+
+def test_a_failing_export_says_why_in_a_line(torch):
+    class Unexportable(torch.nn.Module):
+        def forward(self, x):
+            if x.sum().item() > 0:
+                raise KeyError("no such thing")
+            return x
+
+    with pytest.raises(chairlift.InvalidArgument, match="^torch cannot export Unexportable: ") as caught:
+        chairlift.from_torch(Unexportable(), torch.zeros(2, 3))
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 600
+    assert "Failed to export" in str(caught.value.__context__)
+    assert caught.value.__suppress_context__

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+
 namespace chairlift::http {
 namespace {
 
@@ -15,25 +17,42 @@ TEST(CodecPoolTest, TasksRunInOrderUpToABound) {
   std::vector<int> ran;
   CodecPool pool(1, 2, ServerLimits());
   std::promise<void> begun, go;
-  ASSERT_TRUE(pool.Run([&](Decoders&) {
-    begun.set_value();
-    go.get_future().wait();
-  }));
+  ASSERT_TRUE(pool.Run(
+      [&](Decoders&) {
+        begun.set_value();
+        go.get_future().wait();
+      },
+      1, 10));
   begun.get_future().wait();
-  EXPECT_TRUE(pool.Run([&](Decoders&) { ran.push_back(1); }));
-  EXPECT_TRUE(pool.Run([&](Decoders&) { ran.push_back(2); }));
-  EXPECT_FALSE(pool.Run([&](Decoders&) { ran.push_back(3); }));
+  EXPECT_TRUE(pool.Run([&](Decoders&) { ran.push_back(1); }, 1, 10));
+  EXPECT_TRUE(pool.Run([&](Decoders&) { ran.push_back(2); }, 1, 10));
+  EXPECT_FALSE(pool.Run([&](Decoders&) { ran.push_back(3); }, 1, 10));
   go.set_value();
   pool.Stop();
   EXPECT_THAT(ran, ::testing::ElementsAre(1, 2));
 }
 
+TEST(CodecPoolTest, AClientWithOneTaskDoesNotWaitForAllOfAnother) {
+  std::vector<int> ran;
+  CodecPool pool(1, 100, ServerLimits());
+  absl::Notification begun, go;
+  ASSERT_TRUE(pool.Run([&](Decoders&) { begun.Notify(), go.WaitForNotification(); }, 1, 10));
+  begun.WaitForNotification();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(pool.Run([&](Decoders&) { ran.push_back(1); }, 1, 1 << 20));
+  }
+  EXPECT_TRUE(pool.Run([&](Decoders&) { ran.push_back(2); }, 2, 1 << 20));
+  go.Notify();
+  pool.Stop();
+  EXPECT_THAT(ran, ::testing::ElementsAre(1, 2, 1, 1, 1, 1));
+}
+
 TEST(CodecPoolTest, ATaskThatThrowsEndsAlone) {
   CodecPool pool(1, 10, ServerLimits());
   bool ran = false;
-  ASSERT_TRUE(pool.Run([](Decoders&) { throw std::bad_alloc(); }));
-  ASSERT_TRUE(pool.Run([](Decoders&) { throw std::length_error("too long"); }));
-  ASSERT_TRUE(pool.Run([&](Decoders&) { ran = true; }));
+  ASSERT_TRUE(pool.Run([](Decoders&) { throw std::bad_alloc(); }, 1, 10));
+  ASSERT_TRUE(pool.Run([](Decoders&) { throw std::length_error("too long"); }, 1, 10));
+  ASSERT_TRUE(pool.Run([&](Decoders&) { ran = true; }, 1, 10));
   pool.Stop();
   EXPECT_TRUE(ran);
 }

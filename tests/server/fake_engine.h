@@ -111,6 +111,21 @@ class FakeEngine : public Engine {
     return absl::OkStatus();
   }
 
+  // What Reserve() answers next: an error, or places.
+  void set_reserve(Status status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    reserve_ = std::move(status);
+  }
+  // Places that are held now.
+  int places() const { return static_cast<int>(places_.use_count()) - 1; }
+  StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& name, const std::string& version,
+                                               const InferRequest::Caller&) override {
+    if (!Known(name, version).ok()) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!reserve_.ok()) return reserve_;
+    return std::shared_ptr<Admission>(places_, reinterpret_cast<Admission*>(places_.get()));
+  }
+
   RequestId InferAsync(InferRequest request, InferCallback callback) override {
     std::unique_lock<std::mutex> lock(mutex_);
     const RequestId id = ++requests_;
@@ -187,6 +202,8 @@ class FakeEngine : public Engine {
   void Shutdown(std::chrono::milliseconds) override {}
 
  private:
+  const std::shared_ptr<int> places_ = std::make_shared<int>(0);
+  Status reserve_;
   struct Waiting {
     RequestId id;
     StatusOr<InferResponse> response;

@@ -4,7 +4,9 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
+#include "server/compressed.h"
 #include "server/server_fixture.h"
 
 namespace chairlift {
@@ -81,6 +83,39 @@ TEST_F(OffloadTest, LargeRequestsAreReadElsewhere) {
   EXPECT_EQ(Live(), 200);
   HttpClient small(server_->http_port());
   EXPECT_EQ(small.Ask(Post(kInferPath, kInferBody)).body, kInferAnswer);
+  engine_.LetGo();
+  EXPECT_EQ(client.Read().status, 200);
+}
+
+// What the body holds is not looked at: it is no JSON.
+TEST_F(OffloadTest, ALargeRequestToAFullQueueIsRefusedUnread) {
+  engine_.set_reserve(ResourceExhausted("the queue is full"));
+  HttpClient client(server_->http_port());
+  const std::string wrong(100'000, '[');
+  EXPECT_EQ(client.Ask(Post(kInferPath, wrong)).status, 503);
+  const std::string encoding = "Content-Encoding: gzip\r\n";
+  const HttpAnswer packed = client.Ask(Post(kInferPath, Compressed(wrong, kGzip), encoding));
+  EXPECT_EQ(packed.status, 503);
+  EXPECT_THAT(packed.body, ::testing::HasSubstr("the queue is full"));
+  EXPECT_EQ(client.Ask(Post("/v2/models/identity/generate", wrong)).status, 503);
+  EXPECT_EQ(client.Ask(Post("/v2/models/unknown/infer", wrong)).status, 404);
+  EXPECT_EQ(client.Ask(Post(kInferPath, kInferBody)).body, kInferAnswer);
+  engine_.set_reserve(absl::OkStatus());
+  EXPECT_EQ(client.Ask(Post(kInferPath, wrong)).status, 400);
+  EXPECT_EQ(client.Ask(Post(kInferPath, Compressed(wrong, kGzip), encoding)).status, 400);
+  EXPECT_EQ(engine_.places(), 0) << "each refused request has given its place back";
+}
+
+TEST_F(OffloadTest, ALargeRequestHoldsItsPlaceUntilTheEngineHasIt) {
+  HttpClient client(server_->http_port());
+  client.Send(LargeRequest());
+  engine_.AwaitHeld();
+  EXPECT_EQ(engine_.places(), 1);
+  HttpClient gone(server_->http_port());
+  gone.Send(LargeRequest());  // waits for the only thread
+  while (engine_.places() < 2) std::this_thread::yield();
+  gone.Reset();
+  while (engine_.places() > 1) std::this_thread::yield();
   engine_.LetGo();
   EXPECT_EQ(client.Read().status, 200);
 }

@@ -115,10 +115,10 @@ std::vector<Finding> OfModel(const ModelPath& path, bool allow_plugins) {
   auto engine = Engine::Create(options);
   if (!engine.ok()) return refused(engine.status());
   const SteadyClock::time_point begin = SteadyClock::now();
-  const Status loaded = (*engine)->LoadModel("model", path.path, path.config);
+  const Status loaded = (*engine)->LoadModel(path.name, path.path, path.config, path.version);
   if (!loaded.ok()) return refused(loaded);
   const double load_seconds = Seconds(SteadyClock::now() - begin);
-  const auto metadata = (*engine)->Metadata("model");
+  const auto metadata = (*engine)->Metadata(path.name);
   if (!metadata.ok()) return refused(metadata.status());
 
   std::vector<Finding> findings = Served(*metadata);
@@ -128,7 +128,7 @@ std::vector<Finding> OfModel(const ModelPath& path, bool allow_plugins) {
     line.Show("measuring");
     CHAIRLIFT_ASSIGN_OR_RETURN(const InputShapes shapes, ShapesOf(**engine, *metadata));
     std::mt19937_64 random(1);
-    InferRequest request{.model = "model"};
+    InferRequest request{.model = path.name};
     CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, MakeInputs(metadata->inputs, shapes, random));
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::string inputs, DescribeInputs(metadata->inputs, shapes));
     CHAIRLIFT_ASSIGN_OR_RETURN(const double alone, TimeAlone(**engine, request));

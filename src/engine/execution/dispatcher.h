@@ -51,8 +51,12 @@ class Dispatcher {
 
   // The first step of admission: whether a request of `rows` rows, with model and caller set, is
   // accepted given its expected wait in its model's queue, or in those of the models that it calls.
-  // Counts it in the latter (Request::admission). kResourceExhausted: retry later.
-  Status Admit(Request& request, int64_t rows);
+  // Counts it in the latter (Request::admission). kResourceExhausted: retry later. `place`: from
+  // Reserve(), or null; it is given back.
+  Status Admit(Request& request, int64_t rows, const std::shared_ptr<Admission>& place);
+  // Engine::Reserve().
+  StatusOr<std::shared_ptr<Admission>> Reserve(const std::shared_ptr<Model>& model,
+                                               const FairShare::Client& caller);
   // Calls the callback of a refused request with that status, on the calling thread.
   static void Refuse(Request& request, Status refused);
 
@@ -142,7 +146,7 @@ class Dispatcher {
   // Whether there is a place for it; Admit() does not check that.
   Status Place(const Request& request);
   // The same for the model's queue, for requests that are not part of another.
-  static Status PlaceInQueue(const Request& request);
+  static Status PlaceInQueue(Model& model, const FairShare::Client& caller, TimePoint now);
   // The longest allowed wait for its requests; 0: no bound.
   Duration MaxWait(const Model& model) const;
   struct ToWaitFor {
@@ -156,7 +160,7 @@ class Dispatcher {
   // Likewise: whether a request is admitted to the queue of `model`, where it waits for `models`.
   // How long it is expected to wait; 0 where that is not worth knowing.
   StatusOr<Duration> AdmitWait(Model& model, const ModelsToWaitFor& models,
-                               const Request& request) const;
+                               const FairShare::Client& caller) const;
   // Refuses what cannot end by its deadline, by measured costs, even if all workers serve it and
   // what came before.
   Status AdmitDeadline(const Request& request) const;

@@ -27,8 +27,29 @@ double Milliseconds(Duration time) {
 
 }  // namespace
 
-Status Dispatcher::Admit(Request& request, int64_t rows) {
+StatusOr<std::shared_ptr<Admission>> Dispatcher::Reserve(const std::shared_ptr<Model>& model,
+                                                         const FairShare::Client& caller) {
+  const auto reserve = [&]() -> StatusOr<std::shared_ptr<Admission>> {
+    const TimePoint now = clock_.Now();
+    {
+      const Lock lock(model->queue().mutex());
+      CHAIRLIFT_RETURN_IF_ERROR(PlaceInQueue(*model, caller, now));
+    }
+    const bool calls_others = !model->program().CallsOf(1).empty();
+    if (calls_others || model->program().JoinsOthers()) return nullptr;
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Duration wait, AdmitWait(*model, {{model.get(), 1}}, caller));
+    auto place = std::make_shared<Admission>(caller, now);
+    place->Expect(model, 1, wait);
+    return place;
+  };
+  StatusOr<std::shared_ptr<Admission>> place = reserve();
+  if (!place.ok()) model->statistics().Failed("queue_full", Duration(0));
+  return place;
+}
+
+Status Dispatcher::Admit(Request& request, int64_t rows, const std::shared_ptr<Admission>& place) {
   Model& model = *request.model;
+  if (place != nullptr) place->Arrived(model);  // it counts as itself from now on
   const std::vector<ExpectedCalls> calls = model.program().CallsOf(rows);
   ModelsToWaitFor models;
   // A request to a model that generates joins those under way; it does not wait until they end.
@@ -48,14 +69,15 @@ Status Dispatcher::Admit(Request& request, int64_t rows) {
   for (const ExpectedCalls& call : calls) {
     if (call.model.program->CallsOf(1).empty()) add(*call.model.model, call.times);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Duration wait, AdmitWait(model, models, request));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Duration wait, AdmitWait(model, models, request.caller));
   if (calls.empty()) {
     request.expected_wait = wait;
     return absl::OkStatus();
   }
   absl::InlinedVector<Duration, 4> waits;
   for (const ToWaitFor& called : models) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Duration own, AdmitWait(*called.model, {called}, request));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Duration own,
+                               AdmitWait(*called.model, {called}, request.caller));
     waits.push_back(own);
   }
   request.admission = std::make_shared<Admission>(request.caller, clock_.Now());
@@ -70,7 +92,9 @@ Status Dispatcher::Admit(Request& request, int64_t rows) {
 
 Status Dispatcher::Place(const Request& request) {
   // Parts of an accepted request are always accepted.
-  if (!request.inside) CHAIRLIFT_RETURN_IF_ERROR(PlaceInQueue(request));
+  if (!request.inside) {
+    CHAIRLIFT_RETURN_IF_ERROR(PlaceInQueue(*request.model, request.caller, request.arrival));
+  }
   CHAIRLIFT_RETURN_IF_ERROR(AdmitDeadline(request));
   switch (models_.Enter(request.model, options_.max_requests, request.inside)) {
     case ActiveModels::Entry::kDone:
@@ -85,15 +109,14 @@ Status Dispatcher::Place(const Request& request) {
   return Internal("unknown");
 }
 
-Status Dispatcher::PlaceInQueue(const Request& request) {
-  const std::string& name = request.model->metadata().name;
-  const int limit = request.model->metadata().config.max_queue_size;
-  ModelQueue& queue = request.model->queue();
+Status Dispatcher::PlaceInQueue(Model& model, const FairShare::Client& caller, TimePoint now) {
+  const std::string& name = model.metadata().name;
+  const int limit = model.metadata().config.max_queue_size;
+  ModelQueue& queue = model.queue();
   const int waiting = queue.scheduler().waiting() + queue.unfolding;
   const int64_t allowed = [&] {  // places are shared in the same way as time
     const std::lock_guard<std::mutex> lock(queue.shares_mutex);
-    return queue.shares.Allowed(request.caller, Duration(waiting), Duration(limit), request.arrival)
-        .count();
+    return queue.shares.Allowed(caller, Duration(waiting), Duration(limit), now).count();
   }();
   if (waiting < allowed) return absl::OkStatus();
   if (allowed == limit) {
@@ -150,19 +173,21 @@ Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const
 }
 
 StatusOr<Duration> Dispatcher::AdmitWait(Model& model, const ModelsToWaitFor& models,
-                                         const Request& request) const {
+                                         const FairShare::Client& caller) const {
   const Duration limit = MaxWait(model);
   if (limit == Duration(0)) return Duration(0);
   const Duration expected = WaitAt(models, FairShare::Free(limit));
   if (expected <= FairShare::Free(limit)) return Duration(0);
   double stretch = 1;
+  Duration own_batch{0};
   for (const ToWaitFor& asked : models) {
     stretch = std::max(stretch, asked.model->queue().stretch.load());
+    own_batch += asked.model->queue().batch_time.load();
   }
-  const Duration wait(static_cast<int64_t>(static_cast<double>(expected.count()) * stretch));
+  const Duration wait = ExpectedAnswer(expected, stretch, own_batch, limit);
   const Duration allowed = [&] {
     const std::lock_guard<std::mutex> lock(model.queue().shares_mutex);
-    return model.queue().shares.Allowed(request.caller, wait, limit, clock_.Now());
+    return model.queue().shares.Allowed(caller, wait, limit, clock_.Now());
   }();
   if (wait <= allowed) return expected;
   const std::string share =

@@ -84,6 +84,8 @@ void ModelQueue::Learn(const Task& task, bool helped, Duration cost) {
   program_.Learn(task, helped, cost);
   Duration& mean = types_[task.type].mean_cost;
   mean = (3 * mean + cost) / 4;
+  batch_time_.Learn(cost);
+  batch_time = batch_time_.time();
 }
 
 }  // namespace chairlift

@@ -65,8 +65,9 @@ class ModelQueue {
   std::atomic<int> unfolding{0};
   std::atomic<Duration> work{Duration(0)};
   std::atomic<Duration> typical{Duration(0)};
-  std::atomic<double> stretch{1};  // of waits (LearnWait)
-  std::atomic<int> begun{0};       // tasks in lanes
+  std::atomic<double> stretch{1};                 // of waits (LearnWait)
+  std::atomic<Duration> batch_time{Duration(0)};  // of a recent task, rather too long (BatchTime)
+  std::atomic<int> begun{0};                      // tasks in lanes
   // Requests of accepted ones that have not come yet (Admission). Changed and read without a lock.
   std::atomic<int64_t> coming{0};
   // Work that is expected but has not arrived; all accepted work that is not computed. No lock
@@ -117,6 +118,7 @@ class ModelQueue {
   const std::unique_ptr<Scheduler> scheduler_;
   QueueTime queue_time_;
   WaitStretch wait_stretch_;
+  BatchTime batch_time_;
   std::vector<Type> types_;
   absl::flat_hash_map<std::pair<int, Key>, CellType> by_key_;
   // By cell, for reuse: a policy keeps what it knows about a type.

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "engine/programs/makers.h"
 #include "engine/repository/model_config.h"
+#include "engine/repository/model_folder.h"
 
 namespace chairlift {
 
@@ -20,7 +21,10 @@ StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                              MakeProgram(model, metadata.programs));
   CHAIRLIFT_RETURN_IF_ERROR(program->SetRules(model.source.rules));
-  return Model::Create(std::move(metadata), std::move(program));
+  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> made,
+                             Model::Create(std::move(metadata), std::move(program)));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(model.source.ports, made->metadata()));
+  return made;
 }
 
 StatusOr<std::shared_ptr<Model>> LoadModel(const std::string& name, const std::string& version,

@@ -125,9 +125,9 @@ bool HasSettings(const fs::path& folder) {
   return fs::is_regular_file(folder / kYaml, error) || fs::is_regular_file(folder / kTriton, error);
 }
 
-Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder.ports.inputs, model.inputs, "input"));
-  return CheckTensors(folder.ports.outputs, model.outputs, "output");
+Status CheckTensors(const DeclaredPorts& ports, const ModelMetadata& model) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(ports.inputs, model.inputs, "input"));
+  return CheckTensors(ports.outputs, model.outputs, "output");
 }
 
 fs::path ModelFile(const fs::path& version, std::string_view file) {

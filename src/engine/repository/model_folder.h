@@ -57,9 +57,9 @@ StatusOr<FolderConfig> ReadConfigFile(const std::filesystem::path& file,
 // Whether a model's folder has one of the two.
 bool HasSettings(const std::filesystem::path& folder);
 
-// InvalidArgument if the folder's settings name an input or output that the model does not have, or
-// give it another type.
-Status CheckTensors(const FolderConfig& folder, const ModelMetadata& model);
+// InvalidArgument if a config.pbtxt names an input or output that the model does not have, or gives
+// it another type.
+Status CheckTensors(const DeclaredPorts& ports, const ModelMetadata& model);
 
 // The path of `file` in a version's folder. If there is no model.onnx but encoder_model.onnx and
 // decoder_model.onnx or decoder_model_merged.onnx, as exporters write a model with an encoder, the

@@ -27,25 +27,6 @@ constexpr const char* kPipelineVersion = kOnlyVersion;  // it has no version fol
 // Limit on the names that an unknown name is compared with, because clients wait meanwhile.
 constexpr size_t kMaxCompared = 64;
 
-// Names come from clients and become folder names.
-Status CheckName(const std::string& name) {
-  if (name.empty()) return InvalidArgument("a model's name must not be empty");
-  if (name.size() > kMaxNameBytes) {
-    return InvalidArgument("a model's name has {} bytes; at most {} are possible", name.size(),
-                           kMaxNameBytes);
-  }
-  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f && c != '/' && c != '\\';
-  });
-  if (!printable || name[0] == '.') {
-    return InvalidArgument(
-        "'{}' cannot be a model's name: it must not start with '.', nor have slashes or control "
-        "characters",
-        name);
-  }
-  return absl::OkStatus();
-}
-
 Status CheckVersion(const std::string& version) {
   if (IsVersion(version)) return absl::OkStatus();
   return InvalidArgument("'{}' cannot be a version: versions are numbers (\"1\", \"12\")", version);
@@ -82,6 +63,24 @@ void MakeSequence(const RequestRules& rules, InferRequest& request) {
 }
 
 }  // namespace
+
+Status CheckModelName(const std::string& name) {
+  if (name.empty()) return InvalidArgument("a model's name must not be empty");
+  if (name.size() > kMaxNameBytes) {
+    return InvalidArgument("a model's name has {} bytes; at most {} are possible", name.size(),
+                           kMaxNameBytes);
+  }
+  const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f && c != '/' && c != '\\';
+  });
+  if (!printable || name[0] == '.') {
+    return InvalidArgument(
+        "'{}' cannot be a model's name: it must not start with '.', nor have slashes or control "
+        "characters",
+        name);
+  }
+  return absl::OkStatus();
+}
 
 Status Repository::Load(const std::string& name, const fs::path& path, const ModelConfig& config,
                         const std::string& version) {
@@ -133,7 +132,7 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
   }
   given.config = config;
   const std::lock_guard<std::mutex> loading(load_mutex_);
-  CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckModelName(name));
   CHAIRLIFT_RETURN_IF_ERROR(LoadLocked(name, source, given, version));
   if (options_.serve_texts) ServeTextsLocked(name, source, TextSettingsBeside(path));
   return absl::OkStatus();
@@ -168,10 +167,7 @@ Status Repository::LoadLocked(const std::string& name, const ModelSource& source
     if (const auto called = CalledBy(source.pipeline, source.function)) {
       CHAIRLIFT_RETURN_IF_ERROR(CheckSteps(name, *called));
     }
-    CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> loaded,
-                               LoadModel(name, version, source, folder.config, options));
-    CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(folder, loaded->metadata()));
-    return loaded;
+    return LoadModel(name, version, source, folder.config, options);
   });
   const MemoryReserve::Use use;
   options.Report("");
@@ -306,7 +302,7 @@ Status Repository::AddFolder(const fs::path& folder) {
 }
 
 StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckName(name));
+  CHAIRLIFT_RETURN_IF_ERROR(CheckModelName(name));
   std::vector<fs::path> folders;
   bool known = false;
   {
@@ -574,7 +570,8 @@ std::vector<ModelIndexEntry> Repository::Index() const {
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
       const std::string name = it->path().filename().string();
       std::error_code ignored;
-      if (!CheckName(name).ok() || models.contains(name) || !it->is_directory(ignored)) continue;
+      if (!CheckModelName(name).ok() || models.contains(name) || !it->is_directory(ignored))
+        continue;
       models[name];
       const auto why = unusable.find(name);
       index.push_back(

@@ -18,6 +18,9 @@
 
 namespace chairlift {
 
+// Names come from clients and become folder names.
+Status CheckModelName(const std::string& name);
+
 // Thread-safe. Loads run one at a time, on the caller's thread; look-ups continue meanwhile.
 class Repository {
  public:

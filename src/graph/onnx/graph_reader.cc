@@ -18,6 +18,7 @@
 #include "graph/onnx/functions.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
+#include "graph/onnx/operator_attributes.h"
 #include "graph/onnx/tensor_proto.h"
 #include "graph/onnx/unique_names.h"
 
@@ -443,6 +444,9 @@ class Reader {
   Status ReadAttributes(const onnx::NodeProto& proto, Scope& scope, OnnxNode& node) {
     std::map<std::string, Given> graphs;  // sorted by name, like captures
     for (const auto& attribute : proto.attribute()) {
+      if (IsMark(attribute.name())) continue;
+      CHAIRLIFT_RETURN_IF_ERROR(
+          CheckOperatorHas(attribute.name(), node.domain, node.op_type, node.opset));
       CHAIRLIFT_ASSIGN_OR_RETURN(const Given given, Dereference(attribute, scope));
       if (given.proto == nullptr) continue;
       if (node.domain.empty()) {

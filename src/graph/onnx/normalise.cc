@@ -5,26 +5,7 @@
 
 namespace chairlift {
 
-namespace {
-
-Status CheckForm(const OnnxNode& node) {
-  if (!node.domain.empty()) return absl::OkStatus();
-  for (const NormaliseRule& rule : NormaliseRules()) {
-    if (rule.op_type != node.op_type || node.opset < rule.until) continue;
-    for (const std::string_view attribute : rule.inputs_since) {
-      if (attribute.empty() || !node.attributes.Has(attribute)) continue;
-      return InvalidArgument(
-          "its attribute '{}' is an input from opset {} on, and the model's is {}", attribute,
-          rule.until, node.opset);
-    }
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 Status Normalise(OnnxNode& node, Rewriter& rewriter) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckForm(node));
   if (IsContrib(node)) CHAIRLIFT_RETURN_IF_ERROR(NormaliseContrib(node, rewriter));
   while (node.domain.empty()) {
     const NormaliseRule* next = nullptr;

@@ -2,7 +2,6 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_NORMALISE_H_
 #define CHAIRLIFT_GRAPH_ONNX_NORMALISE_H_
 
-#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,9 +56,6 @@ struct NormaliseRule {
   std::string_view op_type;
   int until;
   Status (*apply)(OnnxNode& node, Rewriter& rewriter);
-  // Attributes that became inputs in opset `until`: a node of a newer form that still has one would
-  // be misunderstood.
-  std::array<std::string_view, 3> inputs_since = {};
 };
 // All rules for ai.onnx. Operators of other domains are rewritten in contrib/.
 std::span<const NormaliseRule> NormaliseRules();

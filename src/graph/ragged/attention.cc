@@ -48,6 +48,31 @@ StatusOr<ValueId> Operand(Context& c, int i, const Axes& axes) {
   return id;
 }
 
+// The packed operator shares each head of keys and values among several of queries, and gives as
+// many heads as there are queries. The original one does that only if it is `grouped`: otherwise
+// heads broadcast, so they must be as many, or one of keys and values.
+Status CheckHeads(Context& c, const std::array<Axes, 4>& axes) {
+  const auto heads = [&](int i) {
+    const SymbolicShape& shape = c.graph().values[static_cast<size_t>(c.id(i))].shape;
+    if (i < 3) return shape.has_rank() ? shape[axes[static_cast<size_t>(i)][1]] : Dim::Unknown();
+    if (!shape.has_rank()) return Dim::Unknown();
+    return shape.rank() < 3 ? Dim(1) : shape[shape.rank() - 3];
+  };
+  const auto is_one = [](const Dim& dim) { return dim.known() && dim.value() == 1; };
+  const Dim q = heads(0), k = heads(1), v = heads(2);
+  const bool grouped = c.attributes().Int("grouped", 0) != 0;
+  const bool several = q.known() && q.value() > 1;
+  if (!grouped && !(k.Same(v) && (k.Same(q) || is_one(k)))) {
+    return Unimplemented("its heads are not proved equal: {} of queries, {} of keys, {} of values",
+                         q.ToString(), k.ToString(), v.ToString());
+  }
+  if (!c.has(3) || c.attributes().Int("distances", 0) != 0) return absl::OkStatus();
+  const Dim mask = heads(3);
+  const bool fits = is_one(mask) || mask.Same(q) || (several && !mask.known());
+  if (fits) return absl::OkStatus();
+  return Unimplemented("its mask has {} heads, its queries {}", mask.ToString(), q.ToString());
+}
+
 // The value to add to the scores of each key, [T]; kNoValue: nothing.
 StatusOr<ValueId> FollowedMask(Context& c) {
   Packer& packer = c.packer();
@@ -146,6 +171,7 @@ Status PackAttention(Context& c) {
   for (size_t i = 0; i < 4; ++i) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(c, names[i]));
   }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckHeads(c, axes));
   ValueId mask = kNoValue;
   bool distances = c.has(3) && c.attributes().Int("distances", 0) != 0;
   bool causal = c.attributes().Int("causal", 0) != 0;

@@ -20,11 +20,11 @@ CodecPool::CodecPool(int threads, size_t max_waiting, const ServerLimits& limits
 
 CodecPool::~CodecPool() { Stop(); }
 
-bool CodecPool::Run(Task task) {
+bool CodecPool::Run(Task task, uint64_t client, size_t bytes) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (tasks_.size() >= max_waiting_) return false;
-    tasks_.push_back(std::move(task));
+    tasks_.Add(client, bytes, std::move(task));
   }
   changed_.notify_one();
   return true;
@@ -48,8 +48,7 @@ void CodecPool::Loop() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
+    Task task = tasks_.Take();
     lock.unlock();
     try {
       task(decoders);

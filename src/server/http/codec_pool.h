@@ -4,7 +4,7 @@
 #define CHAIRLIFT_SERVER_HTTP_CODEC_POOL_H_
 
 #include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "server/http/byte_turns.h"
 #include "server/http/completion_codec.h"
 #include "server/http/generate_codec.h"
 #include "server/http/oip_codec.h"
@@ -32,7 +33,8 @@ struct Decoders {
   CompletionDecoder completions;
 };
 
-// Thread-safe. Tasks start in order. A task that throws ends; its thread runs the next.
+// Thread-safe. Tasks start in the order of byte_turns.h. A task that throws ends; its thread runs
+// the next.
 class CodecPool {
  public:
   using Task = absl::AnyInvocable<void(Decoders&)>;
@@ -42,13 +44,14 @@ class CodecPool {
   CodecPool(const CodecPool&) = delete;
   CodecPool& operator=(const CodecPool&) = delete;
 
-  // Returns false and drops the task if max_waiting tasks already wait.
-  [[nodiscard]] bool Run(Task task);
+  // Returns false and drops the task if max_waiting tasks already wait. `client`: whose task it is;
+  // `bytes`: how many it reads or writes.
+  [[nodiscard]] bool Run(Task task, uint64_t client, size_t bytes);
   // Frees `thing` on a thread of the pool, or here if too many tasks wait.
   template <typename Thing>
   void Free(Thing thing) noexcept {
     try {
-      (void)Run([freed = std::move(thing)](Decoders&) {});
+      (void)Run([freed = std::move(thing)](Decoders&) {}, kNoClient, 0);
     } catch (const std::bad_alloc&) {
       // No memory for a task: it has been freed here.
     }
@@ -58,13 +61,15 @@ class CodecPool {
   void Stop();
 
  private:
+  static constexpr uint64_t kNoClient = 0;
+
   void Loop();
 
   const size_t max_waiting_;
   const ServerLimits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Task> tasks_;
+  ByteTurns<Task> tasks_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -87,7 +87,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Runs `task(decoders)` on a thread of the pool, without mutex_. False if the request was
   // answered with 503 instead.
   template <typename Task>
-  bool RunOnPool(Task task);
+  bool RunOnPool(size_t bytes, Task task);
 
   // Everything below is called with mutex_ held (`lock` if it is released in between), unless it
   // says otherwise.
@@ -109,6 +109,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool CountRequest();
   void UncountRequest();
   void Infer(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner);
+  bool Reserve();
+  InferRequest::Caller Caller() const;
   void InferOnPool(const std::shared_ptr<BodyBuffer>& body);
   StatusOr<InferRequest> Decode(Decoders& decoders, std::string_view body,
                                 const std::shared_ptr<const void>& owner);
@@ -210,10 +212,11 @@ class Session : public std::enable_shared_from_this<Session> {
   TextFormat text_format_;
   CompletionFormat completion_;
   RequestId request_id_ = 0;
-  uint64_t submitted_ = 0;    // number of requests; request_id_ is that of the last
-  bool with_engine_ = false;  // request_id_ may be cancelled
-  bool with_thread_ = false;  // a thread of the codec pool or the background has it
-  bool in_flight_ = false;    // it is counted as in flight
+  std::shared_ptr<Admission> place_;  // until the request is parsed
+  uint64_t submitted_ = 0;            // number of requests; request_id_ is that of the last
+  bool with_engine_ = false;          // request_id_ may be cancelled
+  bool with_thread_ = false;          // a thread of the codec pool or the background has it
+  bool in_flight_ = false;            // it is counted as in flight
 
   // For /generate and /generate_stream, and for streamed completions.
   GeneratedHead generated_;

@@ -213,6 +213,7 @@ void Session::EndBody(Lock* lock) {
   const RequestHead& head = parser_.head();
   const std::shared_ptr<BodyBuffer> body = std::move(body_);
   if (head.coding == ContentCoding::kIdentity) return Dispatch(lock, body->view(), body);
+  if (!Reserve()) return;
   Compressed compressed{body, std::make_unique<Inflater>(head.coding, body->view()), nullptr,
                         LargestInflated(head, route_.endpoint, context_->limits)};
   const size_t room = std::max(kChunkedBytes, 2 * body->size());
@@ -225,7 +226,7 @@ void Session::EndBody(Lock* lock) {
 
 // One slice per task, so that a body that grows a thousandfold does not delay other requests.
 void Session::InflateOnPool(Compressed compressed) {
-  RunOnPool([this, compressed = std::move(compressed)](Decoders&) mutable {
+  RunOnPool(kInflateSlice, [this, compressed = std::move(compressed)](Decoders&) mutable {
     BodyBuffer& body = *compressed.body;
     const auto refuse = [&](Reply reply) {
       compressed = Compressed();  // freed before the client may send more

@@ -47,7 +47,7 @@ void Session::Run(Step step) noexcept {
 }
 
 template <typename Task>
-bool Session::RunOnPool(Task task) {
+bool Session::RunOnPool(size_t bytes, Task task) {
   with_thread_ = true;
   bool accepted = false;
   try {
@@ -59,7 +59,8 @@ bool Session::RunOnPool(Task task) {
           } catch (const std::exception&) {
             self->ThreadFailed();
           }
-        });
+        },
+        client_->number, bytes);
   } catch (const std::bad_alloc&) {
     with_thread_ = false;
     throw;

@@ -62,6 +62,7 @@ bool Session::CountRequest() {
 }
 
 void Session::UncountRequest() {
+  place_.reset();
   if (!std::exchange(in_flight_, false)) return;
   client_->EndRequest();
   --context_->metrics.requests_in_flight;
@@ -70,6 +71,7 @@ void Session::UncountRequest() {
 void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner) {
   const size_t json_bytes = parser_.head().json_length.value_or(body.size());
   if (owner != nullptr && (json_bytes > kInlineJsonBytes || body.size() > kInlineBodyBytes)) {
+    if (place_ == nullptr && !Reserve()) return;
     return InferOnPool(owner);
   }
   StatusOr<InferRequest> request = Decode(loop_->decoders(), body, owner);
@@ -77,8 +79,31 @@ void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<Bod
   Submit(lock, std::move(request));
 }
 
+// Connections with a single request count as one member together, so opening many gains nothing.
+InferRequest::Caller Session::Caller() const {
+  return {.group = client_->number, .member = submitted_ > 0 ? static_cast<uint64_t>(fd_) + 1 : 0};
+}
+
+// A place for a request whose body takes long to read. False: it was refused. Models that are named
+// in the body admit the request after it is read, which is quick for texts.
+bool Session::Reserve() {
+  const bool named = route_.endpoint == Endpoint::kInfer ||
+                     route_.endpoint == Endpoint::kGenerate ||
+                     route_.endpoint == Endpoint::kGenerateStream;
+  if (!named) return true;
+  StatusOr<std::shared_ptr<Admission>> place =
+      context_->service.engine().Reserve(route_.model, route_.version, Caller());
+  if (!place.ok()) {
+    Respond(ErrorReply(place.status()));
+    return false;
+  }
+  place_ = *std::move(place);
+  return true;
+}
+
 void Session::InferOnPool(const std::shared_ptr<BodyBuffer>& body) {
-  RunOnPool([this, body = std::shared_ptr<BodyBuffer>(body)](Decoders& decoders) mutable {
+  const size_t bytes = body->size();
+  RunOnPool(bytes, [this, body = std::shared_ptr<BodyBuffer>(body)](Decoders& decoders) mutable {
     StatusOr<InferRequest> request = Decode(decoders, body->view(), body);
     body.reset();
     Lock lock(mutex_);
@@ -203,9 +228,8 @@ void Session::Submit(Lock* lock, StatusOr<InferRequest>&& request) {
   }
   request->model = std::move(route_.model);
   request->version = std::move(route_.version);
-  // Connections with a single request count as one member together, so opening many gains nothing.
-  const uint64_t member = submitted_ > 0 ? static_cast<uint64_t>(fd_) + 1 : 0;
-  request->caller = {.group = client_->number, .member = member};
+  request->caller = Caller();
+  request->place = std::move(place_);
   InferCallback callback = [self = shared_from_this()](StatusOr<InferResponse> response) mutable {
     const Call call(std::move(self), Call::kCounted);
     call->OnInferred(std::move(response));
@@ -251,7 +275,7 @@ void Session::EndAccess(const char* end) noexcept {
 }
 
 void Session::HandleOnPool(std::string_view body) {
-  RunOnPool([this, text = std::string(body)](Decoders&) {
+  RunOnPool(body.size(), [this, text = std::string(body)](Decoders&) {
     if (route_.endpoint == Endpoint::kMetrics) {
       return AnswerFromPool(
           {200, context_->service.metrics().Render(), "text/plain; version=0.0.4; charset=utf-8"});

@@ -21,6 +21,7 @@ namespace {
 
 // Larger JSON is formatted by the codec pool, to keep workers free.
 constexpr int64_t kInlineJsonElements = 4096;
+constexpr size_t kBytesAnElement = 8;        // of JSON, about
 constexpr size_t kMostPieces = 1024;         // IOV_MAX
 constexpr size_t kTurnBytes = 1 << 20;       // written before other connections get their turn
 constexpr size_t kBytesPerSend = 256 << 10;  // per system call
@@ -91,7 +92,8 @@ int64_t Session::ElementsOf(const InferResponse& response) const {
 }
 
 void Session::EncodeOnPool(InferResponse response) {
-  RunOnPool([this, response = std::move(response)](Decoders&) mutable {
+  const auto bytes = static_cast<size_t>(ElementsOf(response)) * kBytesAnElement;
+  RunOnPool(bytes, [this, response = std::move(response)](Decoders&) mutable {
     std::string text;
     std::vector<int> binary;
     const Status encoded = EncodeAnswer(response, &text, &binary);

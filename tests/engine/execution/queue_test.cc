@@ -151,6 +151,47 @@ TEST_F(QueueTest, AQueueThatIsTooLongInTimeRefusesAtOnce) {
   EXPECT_TRUE(Send(Ask()).get().ok());  // the queue is empty again
 }
 
+TEST_F(QueueTest, APlaceCountsBeforeItsRequestArrives) {
+  Start({.max_queue_size = 100'000, .max_queue_wait_us = 1}, 1, 100'000);
+  EXPECT_TRUE(Send(Ask()).get().ok());  // nothing is known of its costs before
+  HoldAWorker();
+  std::vector<std::shared_ptr<Admission>> places;
+  Status refused;
+  while (refused.ok() && places.size() < 10'000) {
+    StatusOr<std::shared_ptr<Admission>> place = engine_->Reserve("m", "", {});
+    if (place.ok()) {
+      ASSERT_NE(*place, nullptr);
+      places.push_back(*std::move(place));
+    } else {
+      refused = place.status();
+    }
+  }
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("its max_queue_wait of 0 ms"));
+  EXPECT_EQ((*engine_->Statistics("m"))[0].failures.at("queue_full"), 1u);
+  ASSERT_FALSE(places.empty());
+  EXPECT_TRUE(absl::IsResourceExhausted(Send(Ask()).get().status()));
+  InferRequest admitted = Ask(3);
+  admitted.place = std::move(places.back());  // without its own place, the queue has room for it
+  places.pop_back();
+  std::future<Answer> answer = Send(std::move(admitted));
+  EXPECT_EQ(answer.wait_for(seconds(0)), std::future_status::timeout);
+  EXPECT_TRUE(absl::IsResourceExhausted(Send(Ask()).get().status()));
+  places.clear();
+  Release();
+  EXPECT_EQ(FirstValue(answer.get()), 6);
+  EXPECT_TRUE(Send(Ask()).get().ok()) << "the places have been given back";
+  EXPECT_EQ(*engine_->Reserve("unknown", "", {}), nullptr) << "InferAsync() says why";
+}
+
+TEST_F(QueueTest, AFullQueueHasNoPlace) {
+  Start({.max_queue_size = 1});
+  HoldAWorker();
+  std::future<Answer> waits = Send(Ask());
+  EXPECT_TRUE(absl::IsResourceExhausted(engine_->Reserve("m", "", {}).status()));
+  Release();
+  EXPECT_TRUE(waits.get().ok());
+}
+
 // What runs on one worker is no wait where another has nothing to do.
 TEST_F(QueueTest, ARequestForAnIdleWorkerIsNotRefusedForWhatRunsOnOthers) {
   Start({.policy = "none", .max_queue_wait_us = 1}, 2);

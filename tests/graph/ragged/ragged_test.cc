@@ -307,6 +307,39 @@ TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
   });
 }
 
+// ONNX broadcasts heads; the packed operator shares those of keys among those of queries.
+TEST(RaggedTest, HeadsThatAreNotProvedEqualRefuse) {
+  constexpr int64_t kHeads = 3;
+  // [batch, heads, length, 2], of one head or of three.
+  const auto one = [](Model& m, const char* op) {
+    const ValueId some = m.Slice(m.Op(op, {m.x}), 0, m.Ints({2}), 2);
+    return m.Op("Unsqueeze", {some, m.Ints({1})});
+  };
+  const auto several = [](Model& m, const char* op) { return m.Heads(m.Op(op, {m.x})); };
+  const auto attend = [&](Model& m, ValueId q, ValueId k, ValueId v, ValueId mask = kNoValue) {
+    ValueId scores = m.Op("MatMul", {q, m.Transpose(k, {0, 1, 3, 2})});
+    if (mask != kNoValue) scores = m.Op("Add", {scores, mask});
+    const ValueId y = m.Op("MatMul", {m.Along("Softmax", scores, -1), v});
+    return m.Op("Reshape", {m.Transpose(y, {0, 2, 1, 3}), m.SizesOf(m.x, {kWidth})});
+  };
+  Packs(
+      [&](Model& m) { return attend(m, several(m, "Sin"), several(m, "Cos"), several(m, "Sin")); });
+  Packs([&](Model& m) { return attend(m, several(m, "Sin"), one(m, "Cos"), one(m, "Sin")); });
+  Refuses("heads",
+          [&](Model& m) { return attend(m, several(m, "Sin"), one(m, "Cos"), several(m, "Sin")); });
+  Refuses("heads",
+          [&](Model& m) { return attend(m, one(m, "Sin"), several(m, "Cos"), several(m, "Sin")); });
+  Refuses("heads",
+          [&](Model& m) { return attend(m, one(m, "Sin"), one(m, "Cos"), several(m, "Sin")); });
+  Refuses("heads", [&](Model& m) {  // of the mask
+    const ValueId sizes =
+        m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({kHeads}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+             Attrs({{"axis", int64_t{0}}}));
+    const ValueId mask = m.Added(m.Op("Expand", {m.MaskOfKeys(), sizes}));
+    return attend(m, one(m, "Sin"), one(m, "Cos"), one(m, "Sin"), mask);
+  });
+}
+
 TEST(RaggedTest, MasksOfKeys) {
   RaggedModel model = Packs([](Model& m) { return m.Attention(m.x, kNoValue); });
   EXPECT_EQ(Count(model, "RaggedAttention"), 1);

@@ -354,6 +354,7 @@ Status CellRequest::CompleteRun(int32_t index, int32_t steps, TaskOutputs output
       return absl::OkStatus();
     }
   }
+  CHAIRLIFT_RETURN_IF_ERROR(Failure());  // of another of its nodes: it gives no outputs any more
   const NodeId last = runs_[index].last();
   CHAIRLIFT_RETURN_IF_ERROR(unfolder_->Ran(last, *this));  // may move runs_
   CHAIRLIFT_RETURN_IF_ERROR(Failure());

@@ -411,5 +411,49 @@ TEST(CellRequestTest, NothingIsRepeatedThatTheLastTwoNodesDoNotShow) {
   EXPECT_EQ(RunRepeated({.shown = 4, .last_is_copied = true}, sums, copies), 0);
 }
 
+// Two nodes; the first that has run makes the request fail.
+class FailingUnfolder final : public Unfolder {
+ public:
+  explicit FailingUnfolder(int& calls) : calls_(calls) {}
+
+  Status Unfold(std::span<const Tensor> inputs, CellGraphBuilder& graph) override {
+    const int x = graph.AddTensor(inputs[0]);
+    const int zero = graph.AddTensor(Tensor::Of<float>({1, 1}, {0}));
+    const RowSource sources[] = {RowSource::OfTensor(x, 0), RowSource::OfTensor(zero)};
+    for (int i = 0; i < 2; ++i) graph.Watch(graph.AddNode(0, sources));
+    return absl::OkStatus();
+  }
+  Status Ran(NodeId node, CellGraphBuilder& graph) override {
+    ++calls_;
+    EXPECT_TRUE(graph.Output(node, 0).present());
+    graph.Watch(1000);  // there is none
+    return absl::OkStatus();
+  }
+
+ private:
+  int& calls_;
+};
+
+// It would be given no outputs.
+TEST(CellRequestTest, AnUnfolderWhoseRequestFailedIsNotToldOfOtherNodes) {
+  const std::shared_ptr<CellProgram> program = SumProgram();
+  int calls = 0;
+  program->unfolder = [&calls] { return std::make_unique<FailingUnfolder>(calls); };
+  CellRequest request(program);
+  ASSERT_TRUE(request.Begin(std::vector<Tensor>{Tensor::Of<int64_t>({1}, {3})}).ok());
+  CellBatch batch;
+  SoloTeam team(0);
+  WorkerMemory memory;
+  batch.Begin(*program->cells[0], program->FeedsOf(0), 0, 1);
+  for (const NodeId node : {0, 1}) batch.Add(request, 1, node, 1);
+  batch.Run(team, 0, memory);
+  for (const NodeId node : {0, 1}) {
+    const CellBatch::Item& item = batch.items()[static_cast<size_t>(node)];
+    ASSERT_TRUE(item.status.ok()) << item.status;
+    EXPECT_FALSE(request.Complete(node, 1, item.outputs, item.first_row).ok());
+  }
+  EXPECT_EQ(calls, 1);
+}
+
 }  // namespace
 }  // namespace chairlift
