@@ -441,6 +441,26 @@ std::filesystem::path EncoderDecoder(const char* name) {
   return std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "encoder_decoders" / name;
 }
 
+TEST(DecoderTest, AnEncoderDecoderMayHaveACacheOfItsOwnTokens) {
+  const auto folder = EncoderDecoder("bart_hf5_dynamo_sdpa");
+  const auto decoder = ImportOnnxFile(folder / "decoder_model_cached.onnx");
+  const auto encoder = ImportOnnxFile(folder / "encoder_model.onnx");
+  ASSERT_TRUE(decoder.ok() && encoder.ok()) << decoder.status() << encoder.status();
+  const auto model = MakeDecoder(decoder->graph, &encoder->graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CountOf(model->graph, "PagedAttention"), 2);
+  EXPECT_EQ(CountOf(model->graph, "SourceAttention"), 2);
+  // Keys and values of the source as inputs are not enough.
+  Graph given = decoder->graph;
+  for (const ValueId id : given.inputs) {
+    Value& value = given.values[static_cast<size_t>(id)];
+    if (value.name == "past_key_values.1.key") value.name = "past_key_values.1.encoder.key";
+  }
+  const auto refused = MakeDecoder(given, &encoder->graph);
+  EXPECT_TRUE(absl::IsUnimplemented(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("as in decoder_model.onnx"));
+}
+
 TEST(DecoderTest, OfAMergedFileTheBranchThatHasNoPastIsTaken) {
   const auto folder = EncoderDecoder("t5_hf5_torchscript_eager_14");
   const auto merged = ImportOnnxFile(folder / "decoder_model_merged.onnx");
