@@ -209,6 +209,7 @@ class PatternReader {
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> ConcatTables(const Node& node);
   std::optional<Pattern> ConcatTuples(const Node& node) const;
+  std::optional<Pattern> ConcatLines(const Node& node) const;
   StatusOr<Pattern> ScatterND(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);
   StatusOr<Pattern> ReduceSum(const Node& node);

@@ -482,6 +482,40 @@ TEST(RaggedTest, MasksOfLaterKeys) {
 }
 
 // The mask hides nothing if the ids are 0 and 1. Requests with other ids run alone.
+// As transformers tells sequences apart that share a row: places that do not follow on each other.
+TEST(RaggedTest, MasksOfSequencesInOneRow) {
+  for (const int64_t step : {1, 2}) {
+    const Build build = [&](Model& m) {
+      const ValueId length = m.SizeOf(m.x, 1);
+      const ValueId places =
+          m.Op("Expand", {m.Op("Unsqueeze", {m.Range(length), m.Ints({0})}), m.SizesOf(m.x)});
+      const ValueId before = m.Op("Sub", {m.Slice(places, 0, m.Ints({1}), 1), m.Int(step)});
+      const ValueId all = m.Op("Concat", {before, places}, Attrs({{"axis", int64_t{-1}}}));
+      const ValueId steps = m.Op("Sub", {m.Slice(all, 1, m.Op("Add", {length, m.Ints({1})}), 1),
+                                         m.Slice(all, 0, length, 1)});
+      const ValueId begins = m.To(m.Op("Not", {m.Op("Equal", {steps, m.Int(1)})}), 7);
+      const ValueId number = m.Op("CumSum", {begins, m.Int(1)});
+      const ValueId same = m.Op("Equal", {m.Op("Unsqueeze", {number, m.Ints({1, 3})}),
+                                          m.Op("Unsqueeze", {number, m.Ints({1, 2})})});
+      return m.Attention(m.x, m.Added(m.Op("And", {same, BeforeQuery(m)})));
+    };
+    if (step == 1) {
+      Packs(build);
+    } else {
+      Refuses("(Attention)", build);  // the first place differs; all are one sequence all the same
+    }
+  }
+}
+
+TEST(RaggedTest, TablesThatArePickedFromLimitTheLength) {
+  const RaggedModel model = Packs([](Model& m) {
+    const ValueId places = m.Op("Unsqueeze", {m.Range(m.SizeOf(m.x, 1)), m.Ints({0, 2})});
+    const ValueId at = m.Op("Expand", {places, m.SizesOf(m.x, {1})});
+    return m.Op("Add", {m.x, m.Op("GatherND", {m.Floats({kTable, kWidth}), at})});
+  });
+  EXPECT_EQ(model.max_length, kTable);
+}
+
 TEST(RaggedTest, InputsThatAMaskIsReadFromAreMarks) {
   for (const bool causal : {false, true}) {
     const RaggedModel model = Packs([&](Model& m) {
