@@ -166,6 +166,14 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
   return absl::OkStatus();
 }
 
+// Whether requests share no batches, and all inputs have a first dimension of 1.
+bool HasBatchOfOne(const ModelMetadata& metadata) {
+  const bool one =
+      std::all_of(metadata.inputs.begin(), metadata.inputs.end(),
+                  [](const auto& input) { return !input.shape.empty() && input.shape[0] == 1; });
+  return one && !metadata.inputs.empty() && !metadata.batches && metadata.cells.empty();
+}
+
 // Logs how each ready model runs; returns their number.
 StatusOr<int> ReportReady(const Engine& engine) {
   int ready = 0;
@@ -175,6 +183,13 @@ StatusOr<int> ReportReady(const Engine& engine) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata,
                                engine.Metadata(entry.name, entry.version));
     spdlog::info("{} version {}: {}", entry.name, entry.version, metadata.diagnosis);
+    if (HasBatchOfOne(metadata)) {
+      spdlog::warn(
+          "{}: the file fixes the batch to 1, so that requests run one by one; export it with an "
+          "open first dimension (torch: dynamic_shapes={{0: \"batch\"}}), as "
+          "docs/reference/exporters.md shows",
+          entry.name);
+    }
   }
   return ready;
 }

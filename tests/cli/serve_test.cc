@@ -91,6 +91,23 @@ TEST_F(ServeTest, LimitsAreFlags) {
   EXPECT_EQ(server_->Wait(), 0) << server_->output();
 }
 
+TEST_F(ServeTest, AFileThatFixesTheBatchToOneIsWarnedAbout) {
+  testing::ModelBuilder fixed(17);
+  fixed.Input("x", testing::kFloat, {1, 4}).Output("y", testing::kFloat);
+  fixed.Node("Relu", {"x"}, {"y"});
+  for (const bool open : {false, true}) {
+    Serve({open ? model_ : File("fixed.onnx", fixed.Bytes())});
+    server_->Signal(SIGINT);
+    EXPECT_EQ(server_->Wait(), 0) << server_->output();
+    const auto warned = HasSubstr("export it with an open first dimension");
+    if (open) {
+      EXPECT_THAT(server_->output(), Not(warned));
+    } else {
+      EXPECT_THAT(server_->output(), warned);
+    }
+  }
+}
+
 TEST_F(ServeTest, ErrorsNameTypesAsTheProtocolDoes) {
   Serve({model_});
   const HttpAnswer refused = Ask(

@@ -84,6 +84,47 @@ DECODERS = [
 ]  # fmt: skip
 
 
+# Without a cache: the score of each row's last token.
+RERANKERS = [
+    ("qwen3", "Qwen3Config", {}, "Qwen3ForSequenceClassification"),
+    ("gemma", "GemmaConfig", {}, "GemmaForSequenceClassification"),
+    ("gpt2", "GPT2Config", {}, "GPT2ForSequenceClassification"),
+]  # fmt: skip
+
+_WAVES = {"conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8), "num_feat_extract_layers": 2,
+          "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}  # fmt: skip
+_STAGES = {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}
+
+# (name, configuration, its own sizes, model class, shapes of its inputs by name: numbers and names of open dimensions)
+OTHERS = [
+    ("vit", "ViTConfig", {"image_size": 64}, "ViTModel", {"pixel_values": ("batch", 3, 64, 64)}),
+    ("convnext", "ConvNextConfig", _STAGES, "ConvNextModel", {"pixel_values": ("batch", 3, 64, 64)}),
+    ("convnext-v2", "ConvNextV2Config", _STAGES, "ConvNextV2Model", {"pixel_values": ("batch", 3, 64, 64)}),
+    ("segformer", "SegformerConfig",
+     {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [8, 16], "patch_sizes": [7, 3],
+      "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2], "decoder_hidden_size": 16},
+     "SegformerForSemanticSegmentation", {"pixel_values": ("batch", 3, 64, 64)}),
+    ("yolos", "YolosConfig", {"image_size": [64, 64], "num_detection_tokens": 5}, "YolosForObjectDetection",
+     {"pixel_values": ("batch", 3, 64, 64)}),
+    ("detr", "DetrConfig",
+     {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None, "num_queries": 5,
+      "backbone_config": ("ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1],
+                                           "out_features": ["stage2"]})},
+     "DetrForObjectDetection", {"pixel_values": ("batch", 3, 64, 64)}),
+    ("wav2vec2", "Wav2Vec2Config", _WAVES, "Wav2Vec2Model", {"input_values": ("batch", "samples")}),
+    ("hubert", "HubertConfig", _WAVES, "HubertModel", {"input_values": ("batch", "samples")}),
+    ("wavlm", "WavLMConfig", _WAVES, "WavLMModel", {"input_values": ("batch", "samples")}),
+]  # fmt: skip
+
+# (name, configuration, its own sizes, model class): encoder and decoder, in two files.
+ENCODER_DECODERS = [
+    ("bart", "BartConfig", {"decoder_start_token_id": 2, "forced_eos_token_id": None}, "BartForConditionalGeneration"),
+    ("marian", "MarianConfig", {"decoder_start_token_id": 0, "decoder_vocab_size": VOCABULARY,
+                                "forced_eos_token_id": None}, "MarianMTModel"),
+    ("t5", "T5Config", {"decoder_start_token_id": 0}, "T5ForConditionalGeneration"),
+]  # fmt: skip
+
+
 def attention(entry):
     """The fastest that the entry's class has."""
     return "sdpa" if getattr(getattr(transformers, entry[3]), "_supports_sdpa", False) else "eager"
@@ -91,7 +132,9 @@ def attention(entry):
 
 def build(entry, attention="sdpa"):
     """The entry's model, in evaluation mode. Seeded."""
-    _, config, more, model = entry
+    _, config, more, model = entry[:4]
+    more = {key: tiny(getattr(transformers, value[0]), **value[1]) if key == "backbone_config" else value
+            for key, value in more.items()}  # fmt: skip
     config = tiny(getattr(transformers, config), **more)
     config._attn_implementation = attention
     torch.manual_seed(7)
@@ -158,6 +201,80 @@ def export_plain(model, path, opset=None, **more):
         dynamic_shapes={name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")},
         input_names=["input_ids", "attention_mask"])  # fmt: skip
     program.save(path)
+
+
+class Tensors(torch.nn.Module):
+    """All tensors that a model gives."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, given):
+        return tuple(t for t in self.model(given).to_tuple() if isinstance(t, torch.Tensor))
+
+
+def export_other(model, path, inputs):
+    """One input of floats."""
+    (name, shape), = inputs.items()
+    given = torch.randn([2 if size == "batch" else 4000 if isinstance(size, str) else size for size in shape])
+    dims = {axis: size for axis, size in enumerate(shape) if isinstance(size, str)}
+    torch.onnx.export(Tensors(model), (given,), dynamo=True, verbose=False, dynamic_shapes=(dims,),
+                      input_names=[name]).save(path)  # fmt: skip
+
+
+class Source(torch.nn.Module):
+    """An encoder."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model.get_encoder()
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask)[0]
+
+
+class Answer(torch.nn.Module):
+    """A decoder over an encoder's output, with a cache of its own tokens if `past` is given."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, encoder_hidden_states, encoder_attention_mask, past=None):
+        own = transformers.DynamicCache()
+        for layer, (key, value) in enumerate(past or []):
+            own.update(key, value, layer)
+        out = self.model(
+            attention_mask=encoder_attention_mask, decoder_input_ids=input_ids, use_cache=past is not None,
+            encoder_outputs=transformers.modeling_outputs.BaseModelOutput(last_hidden_state=encoder_hidden_states),
+            past_key_values=None if past is None else transformers.EncoderDecoderCache(own, transformers.DynamicCache()))
+        if past is None:
+            return out.logits
+        return tuple([out.logits] + [t for layer in out.past_key_values.self_attention_cache.layers
+                                     for t in (layer.keys, layer.values)])  # fmt: skip
+
+
+def export_pair(model, path, cached):
+    """`path` is the decoder's; encoder_model.onnx is written beside it."""
+    source, new = torch.randint(3, VOCABULARY, (2, 7)), torch.randint(3, VOCABULARY, (2, 3))
+    mask, hidden = torch.ones_like(source), torch.randn(2, 7, 32)
+    of_source, of_new = {0: "batch", 1: "source"}, {0: "batch", 1: "new"}
+    torch.onnx.export(Source(model), (source, mask), dynamo=True, verbose=False, dynamic_shapes=(of_source, of_source),
+                      input_names=["input_ids", "attention_mask"],
+                      output_names=["last_hidden_state"]).save(path.parent / "encoder_model.onnx")  # fmt: skip
+    inputs, outputs = ["input_ids", "encoder_hidden_states", "encoder_attention_mask"], ["logits"]
+    feeds, shapes = (new, hidden, mask), (of_new, of_source, of_source)
+    if cached:
+        with torch.no_grad():
+            first = model(input_ids=source, decoder_input_ids=new, use_cache=True).past_key_values.self_attention_cache
+        past = [(layer.keys, layer.values) for layer in first.layers]
+        for layer in range(len(past)):
+            inputs += [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value"]
+            outputs += [f"present.{layer}.key", f"present.{layer}.value"]
+        feeds, shapes = (*feeds, past), (*shapes, [({0: "batch", 2: "past"},) * 2] * len(past))
+    torch.onnx.export(Answer(model), feeds, dynamo=True, verbose=False, dynamic_shapes=shapes, input_names=inputs,
+                      output_names=outputs).save(path)  # fmt: skip
 
 
 def export_cached(model, path, positions, opset=None, names=True):

@@ -25,10 +25,6 @@ from compare import error, run_http  # noqa: E402
 
 TOLERANCE = 1e-4
 TOKENS = 24
-KINDS = {
-    "continuous batching": "continuous", "ragged": "packed", "no effect on each other": "batched", "keeps rows apart": "batched",
-    "share batches": "batched", "one by one": "one by one",
-}  # fmt: skip
 
 
 def jobs(only):
@@ -37,6 +33,19 @@ def jobs(only):
 
     for entry in a.ENCODERS:
         yield f"encoder {entry[0]}", lambda path, e=entry: a.export_plain(a.build(e, a.attention(e)), path), None
+    yield ("embedding qwen3", lambda path: a.export_plain(
+        a.Embedding(a.build(("qwen3", "Qwen3Config", {}, "Qwen3Model"))), path), None)  # fmt: skip
+    for entry in a.RERANKERS:
+        yield (f"rerank {entry[0]}",
+               lambda path, e=entry: a.export_plain(a.build(e, a.attention(e)), path, use_cache=False), None)  # fmt: skip
+    for entry in a.OTHERS:
+        yield (f"other {entry[0]}",
+               lambda path, e=entry: a.export_other(a.build(e, a.attention(e)), path, e[4]), None)  # fmt: skip
+    for entry in a.ENCODER_DECODERS:
+        for cached in (False, True):
+            yield (f"encoder-decoder {entry[0]}{', cache' if cached else ''}",
+                   lambda path, e=entry, c=cached: a.export_pair(a.build(e, a.attention(e)), path, c),
+                   lambda e=entry: a.build(e, a.attention(e)))  # fmt: skip
     for entry in a.DECODERS:
         yield (f"plain {entry[0]}",
                lambda path, e=entry: a.export_plain(a.build(e, a.attention(e)), path, use_cache=False), None)  # fmt: skip
@@ -48,14 +57,16 @@ def jobs(only):
 
 
 def kind_of(said):
-    """The kind that the diagnosis names, and why not a better one."""
-    diagnosis = next((line for line in said.splitlines() if line.startswith("diagnosis")), "diagnosis: none")
-    kind = next((kind for words, kind in KINDS.items() if words in diagnosis), "?")
-    if "generated" in diagnosis or "continuous" in diagnosis:
-        kind = "continuous"
-    better = {"batched": "packed", "one by one": "packed"}.get(kind)
-    refused = re.search(rf"^ *(?:generating|{better}): refused: (.*)$", said, re.MULTILINE) if better else None
-    return kind, refused[1] if refused else ""
+    """How it is served, and why not better: by the list of kinds that `inspect` ends with."""
+    kinds = dict(re.findall(r"^ +(\w+): (.*)$", said[said.find("how the model is served"):], re.MULTILINE))
+    used = next((kind for kind, text in kinds.items() if text.startswith("used")), "?")
+    diagnosis = next((line for line in said.splitlines() if line.startswith("diagnosis")), "")
+    served = {"decoder": "continuous", "packed": "packed", "cells": "cells"}.get(used)
+    if served is None:
+        served = "one by one" if used == "?" or "one by one" in diagnosis else "batched"
+    better = "decoder" if "decoder" in kinds else "packed"
+    why = kinds.get(better, "").removeprefix("not used: ") if served in ("batched", "one by one") else ""
+    return served, why if served == "batched" else diagnosis.removeprefix("diagnosis: ") if served == "one by one" else ""
 
 
 def feeds(session, batch, length, rng):
@@ -71,6 +82,10 @@ def feeds(session, batch, length, rng):
                     row[:] &= rng.integers(0, 2, length)
                     row[rng.integers(0, length)] = 1
             made[given.name] = mask
+        elif "float" in given.type:
+            shape = [batch if axis == 0 else 400 + 80 * length if isinstance(size, str) else size
+                     for axis, size in enumerate(given.shape)]  # fmt: skip
+            made[given.name] = rng.standard_normal(shape).astype(np.float32)
         else:
             made[given.name] = rng.integers(3, 200, (batch, length))
     return made
@@ -94,7 +109,11 @@ class Server:
         self.folder = tempfile.TemporaryDirectory()
         version = pathlib.Path(self.folder.name) / "model" / "1"
         version.mkdir(parents=True)
-        (version / "model.onnx").write_bytes(path.read_bytes())
+        pair = path.parent / "encoder_model.onnx"
+        (version / ("decoder_model.onnx" if pair.exists() else "model.onnx")).write_bytes(path.read_bytes())
+        if pair.exists():
+            (version / pair.name).write_bytes(pair.read_bytes())
+            (version / "config.json").write_text((path.parent / "config.json").read_text())
         self.port = free_port(first_port)
         self.process = subprocess.Popen(
             [chairlift, "serve", "--model-repository", self.folder.name, "--http-port", str(self.port), "--metrics-port",
@@ -138,8 +157,9 @@ def compare_tokens(port, model):
     rng = np.random.default_rng(7)
     prompts = [rng.integers(3, 200, int(n)) for n in (1, 5, 9, 17, 26, 2)]
     model.generation_config.eos_token_id = None
+    begin = 1 if model.config.is_encoder_decoder else None  # behind the token that an answer begins with
     wanted = [model.generate(torch.tensor(p)[None], attention_mask=torch.ones(1, len(p), dtype=torch.int64), do_sample=False,
-                             max_new_tokens=TOKENS)[0, len(p):].tolist() for p in prompts]  # fmt: skip
+                             max_new_tokens=TOKENS)[0, begin or len(p):].tolist() for p in prompts]  # fmt: skip
     requests = [{"input_ids": p[None], "max_tokens": np.array([TOKENS], np.int32), "ignore_eos": np.array([True])}
                 for p in prompts]  # fmt: skip
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -160,11 +180,17 @@ def main():
     print("| model | served | answers, or tokens | why not better |\n|---|---|---|---|")
     for name, export, maker in jobs(given.only):
         path = given.models / (name.replace(", ", "-").replace(" ", "-") + ".onnx")
+        if name.startswith("encoder-decoder "):  # in a folder of its own, with its encoder
+            path = given.models / path.stem / "decoder_model.onnx"
         if given.only not in name or (given.kept and not path.exists()):
             continue
         try:
             if not path.exists():
+                path.parent.mkdir(exist_ok=True)
                 export(path)
+                if path.parent != given.models:
+                    start = maker().config.decoder_start_token_id
+                    (path.parent / "config.json").write_text(f'{{"decoder_start_token_id": {start}}}')
         except Exception as failed:  # noqa: BLE001: the exporter's own affair
             print(f"| {name} | not exported | | {str(failed).splitlines()[0][:120]} |", flush=True)
             continue

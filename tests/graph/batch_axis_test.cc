@@ -676,6 +676,102 @@ void PicksLast(GraphProtoBuilder& m, const std::string& rows_op) {
   m.Node("GatherND", {"x", "at"}, {"y"});
 }
 
+// x [b, 2, 3] as one list, read at step·row + 3·i + j, as exporters write strided views.
+void ReadsStrided(GraphProtoBuilder& m, int64_t step, int64_t more) {
+  m.Ints("all", {-1}).Ints("others", {1, 2});
+  for (const auto& [name, number] : {std::pair("zero", 0), {"one", 1}, {"step", int(step)}}) {
+    m.Tensor(name, kInt64, {})->add_int64_data(number);
+  }
+  auto* rows = m.Tensor("columns", kInt64, {1, 2, 3});
+  for (int64_t i = 0; i < 6; ++i) rows->add_int64_data(i + more);
+  m.Node("Reshape", {"x", "all"}, {"flat"});
+  m.Node("Shape", {"x"}, {"shape"});
+  m.Node("Gather", {"shape", "zero"}, {"n"});
+  m.Node("Range", {"zero", "n", "one"}, {"numbers"});
+  m.Node("Mul", {"numbers", "step"}, {"starts"});
+  m.Node("Unsqueeze", {"starts", "others"}, {"starts3"});
+  m.Node("Add", {"starts3", "columns"}, {"at"});
+  m.Node("Gather", {"flat", "at"}, {"y"});
+}
+
+INSTANTIATE_TEST_SUITE_P(StridedViews, BatchAxisTest,
+                         ::testing::Values(Case{"each row's own block",
+                                                {"b", 2, 3},
+                                                [](GraphProtoBuilder& m) { ReadsStrided(m, 6, 0); },
+                                                ""},
+                                           Case{"a block that ends in the next row",
+                                                {"b", 2, 3},
+                                                [](GraphProtoBuilder& m) { ReadsStrided(m, 6, 1); },
+                                                "numbers of rows"},
+                                           Case{
+                                               "a block that begins in the row before",
+                                               {"b", 2, 3},
+                                               [](GraphProtoBuilder& m) { ReadsStrided(m, 6, -1); },
+                                               "numbers of rows"},
+                                           Case{"blocks that overlap",
+                                                {"b", 2, 3},
+                                                [](GraphProtoBuilder& m) { ReadsStrided(m, 3, 0); },
+                                                "numbers of rows"}));
+
+// x [b, t, 12] with time first, as [t / 2 · 2, heads·b, columns]: as many where t is even.
+void SplitsHeads(GraphProtoBuilder& m, int64_t heads, bool open) {
+  m.Ints("zero", {0}).Ints("one", {1}).Ints("two", {2}).Ints("heads", {heads}).Ints("open", {-1});
+  m.Ints("columns", {12 / heads});
+  m.Node("Shape", {"x"}, {"s"});
+  m.Node("Gather", {"s", "zero"}, {"n"});
+  m.Node("Gather", {"s", "one"}, {"t"});
+  m.Node("Div", {"t", "two"}, {"half"});
+  m.Node("Mul", {"half", "two"}, {"even"});
+  m.Node("Mul", {"n", "heads"}, {"rows"});
+  m.Node("Transpose", {"x"}, {"first"}).Ints("perm", {1, 0, 2});
+  m.Node("Concat", {"even", "rows", open ? "open" : "columns"}, {"shape"}).Int("axis", 0);
+  m.Node("Reshape", {"first", "shape"}, {"split"});
+  m.Ints("all", {12});
+  m.Node("Concat", {"even", "n", "all"}, {"shape3"}).Int("axis", 0);
+  m.Node("Reshape", {"split", "shape3"}, {"joined"});
+  m.Node("Transpose", {"joined"}, {"y"}).Ints("perm", {1, 0, 2});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SizesOfOtherNames, BatchAxisTest,
+    ::testing::Values(Case{"a length by another formula",
+                           {"b", "t", 12},
+                           [](GraphProtoBuilder& m) { SplitsHeads(m, 3, false); },
+                           ""},
+                      Case{"a length by another formula and an open dimension",
+                           {"b", "t", 12},
+                           [](GraphProtoBuilder& m) { SplitsHeads(m, 3, true); },
+                           "does not keep one block of entries"}));
+
+// x [b, 4, 4] of several images scaled along dimensions of its own, the batch behind one entry.
+void Scales(GraphProtoBuilder& m, const std::string& rows, const std::string& policy) {
+  m.Ints("zero", {0}).Ints("one", {1}).Ints("sides", {8, 8});
+  m.Node("Shape", {"x"}, {"s"});
+  m.Node("Gather", {"s", "zero"}, {"n"});
+  m.Node("Add", {"n", "one"}, {"more"});
+  m.Node("Unsqueeze", {"x", "zero"}, {"x4"});
+  m.Node("Concat", {"one", rows, "sides"}, {"sizes"}).Int("axis", 0);
+  m.Node("Resize", {"x4", "", "", "sizes"}, {"y4"})
+      .String("mode", "linear")
+      .String("keep_aspect_ratio_policy", policy);
+  m.Node("Squeeze", {"y4", "zero"}, {"y"});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Resizes, BatchAxisTest,
+    ::testing::Values(Case{"the batch behind one entry",
+                           {"b", 4, 4},
+                           [](GraphProtoBuilder& m) { Scales(m, "n", "stretch"); },
+                           ""},
+                      Case{"one image more",
+                           {"b", 4, 4},
+                           [](GraphProtoBuilder& m) { Scales(m, "more", "stretch"); },
+                           "(Resize)"},
+                      Case{"the batch as the sides",
+                           {"b", 4, 4},
+                           [](GraphProtoBuilder& m) { Scales(m, "n", "not_larger"); },
+                           "(Resize)"}));
+
 INSTANTIATE_TEST_SUITE_P(
     NumbersOfRows, BatchAxisTest,
     ::testing::Values(Case{"each row at its own number",

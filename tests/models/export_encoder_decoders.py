@@ -7,7 +7,8 @@ and names of Hugging Face's exporters.
     pip install torch transformers onnx
     python tests/models/export_encoder_decoders.py tests/models/encoder_decoders
 
-With --optimum, optimum-onnx writes them (`pip install optimum-onnx`, which needs transformers 4).
+With --optimum, optimum-onnx writes them (`pip install optimum-onnx`, which needs transformers 4). With --dynamo, torch's
+newer exporter does; decoder_model_cached.onnx then has a cache of the answer's tokens and reads the encoder's output.
 """
 
 import argparse
@@ -52,6 +53,24 @@ class FirstStep(torch.nn.Module):
                          encoder_outputs=BaseModelOutput(last_hidden_state=encoder_hidden_states),
                          past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()), use_cache=True)
         return (got.logits, *caches(got.past_key_values))
+
+
+class CachedStep(torch.nn.Module):
+    """decoder_model_cached.onnx: a step over the keys and values of earlier tokens, and the encoder's output."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, encoder_hidden_states, encoder_attention_mask, past):
+        own = DynamicCache()
+        for layer, (key, value) in enumerate(past):
+            own.update(key, value, layer)
+        got = self.model(attention_mask=encoder_attention_mask, decoder_input_ids=input_ids,
+                         encoder_outputs=BaseModelOutput(last_hidden_state=encoder_hidden_states),
+                         past_key_values=EncoderDecoderCache(own, DynamicCache()), use_cache=True)
+        return (got.logits, *(t for layer in got.past_key_values.self_attention_cache.layers
+                              for t in (layer.keys, layer.values)))
 
 
 class Step(torch.nn.Module):
@@ -106,6 +125,8 @@ def without_place(path):
     for node in written.graph.node:  # what says where the exporter ran
         del node.metadata_props[:]
         node.doc_string = ""
+    for value in [*written.graph.value_info, *written.graph.input, *written.graph.output]:
+        del value.metadata_props[:]
     onnx.save(written, path)
     print(f"{path.parent.name}/{path.name}: {path.stat().st_size} bytes, {len(written.graph.node)} nodes")
 
@@ -184,6 +205,32 @@ def export(model, folder, opset, with_past, merged=True):
     write_generation_config(model, folder)
 
 
+def export_with_dynamo(model, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    config = model.config
+    ids, mask = torch.randint(2, config.vocab_size, (2, 7)), torch.ones(2, 7, dtype=torch.int64)
+    new, hidden = torch.randint(2, config.vocab_size, (2, 3)), torch.randn(2, 7, config.d_model)
+    source, length = {0: "batch", 1: "source"}, {0: "batch", 1: "length"}
+    past = [tuple(torch.randn(2, config.num_attention_heads, 5, head_size(config)) for _ in ("key", "value"))
+            for _ in range(config.decoder_layers)]  # fmt: skip
+    caches = [f"{layer}.{what}" for layer in range(config.decoder_layers) for what in ("key", "value")]
+    for name, module, feeds, shapes, inputs, outputs in (
+        ("encoder_model", Encoder(model), (ids, mask), (source, source), ["input_ids", "attention_mask"],
+         ["last_hidden_state"]),
+        ("decoder_model", FirstStep(model), (mask, new, hidden), (source, length, source),
+         ["encoder_attention_mask", "input_ids", "encoder_hidden_states"], ["logits"]),
+        ("decoder_model_cached", CachedStep(model), (new, hidden, mask, past),
+         (length, source, source, [({0: "batch", 2: "past"},) * 2] * config.decoder_layers),
+         ["input_ids", "encoder_hidden_states", "encoder_attention_mask"] + [f"past_key_values.{c}" for c in caches],
+         ["logits"] + [f"present.{c}" for c in caches]),
+    ):  # fmt: skip
+        path = folder / f"{name}.onnx"
+        torch.onnx.export(module.eval(), feeds, dynamo=True, dynamic_shapes=shapes, input_names=inputs,
+                          output_names=outputs, verbose=False).save(path)
+        without_place(path)
+    write_generation_config(model, folder)
+
+
 def export_with_optimum(model, folder):
     from optimum.exporters.onnx import onnx_export_from_model
 
@@ -207,6 +254,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--with-past", action="store_true", help="decoder_with_past_model.onnx and both in one too")
+    parser.add_argument("--dynamo", action="store_true", help="by torch's newer exporter")
     parser.add_argument("--optimum", action="store_true", help="by optimum-onnx")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -217,7 +265,10 @@ def main():
             for parameter in model.parameters():  # so large that answers differ
                 large = 0.02 if parameter.dim() == 1 else 1.0 if parameter.shape[0] == VOCABULARY else 0.4
                 parameter.data += large * torch.randn_like(parameter)
-            if args.optimum:
+            if args.dynamo:
+                if name == "bart" and attention == "sdpa":
+                    export_with_dynamo(model.eval(), args.folder / f"{name}_{library}_dynamo_{attention}")
+            elif args.optimum:
                 export_with_optimum(model.eval(), args.folder / f"{name}_{library}_optimum_{attention}")
             else:
                 export(model, args.folder / f"{name}_{library}_torchscript_{attention}_{opset}", opset, args.with_past)

@@ -100,6 +100,10 @@ std::vector<Case> Convolutions() {
   const Input zero(Tensor::Scalar(uint8_t{3}));
   return {
       {"Conv", {Floats({3, 4, 6, 6}), Floats({5, 4, 3, 3}), Floats({5})}, pads},
+      {"Conv", {Floats({3, 4, 6, 6}), Floats({5, 4, 1, 1}), Floats({5})}},
+      {"Conv",
+       {Floats({3, 4, 6, 6}), Floats({5, 4, 1, 3})},
+       Attrs({{"strides", std::vector<int64_t>{1, 2}}})},
       {"ConvTranspose", {Floats({3, 4, 6, 6}), Floats({4, 5, 3, 3})}},
       {"ConvInteger", {Bytes({3, 4, 6, 6}), Bytes({5, 4, 3, 3}), zero}, pads},
       {"QLinearConv",

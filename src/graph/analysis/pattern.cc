@@ -102,6 +102,40 @@ std::optional<Tensor> NumberTensor(DType dtype, int64_t n) {
   }
 }
 
+// Whole numbers that grow by the same step along each axis, whatever the other indices are.
+std::optional<Line> CountsAlongAxes(const Tensor& constant) {
+  const bool wide = constant.dtype() == DType::kInt64;
+  if (!wide && constant.dtype() != DType::kInt32) return std::nullopt;
+  const auto at = [&](int64_t i) {
+    return wide ? constant.data<int64_t>()[i] : int64_t{constant.data<int32_t>()[i]};
+  };
+  const Shape& shape = constant.shape();
+  Line line = Line::Number(at(0));
+  if (TooLarge(line.number)) return std::nullopt;
+  struct Axis {
+    int64_t stride, size, step;
+  };
+  std::vector<Axis> axes;
+  int64_t stride = 1;
+  for (int axis = shape.rank(); axis-- > 0; stride *= shape[axis]) {
+    if (shape[axis] < 2) continue;
+    if (TooLarge(at(stride))) return std::nullopt;
+    const int64_t step = at(stride) - line.number;
+    if (step == 0) continue;
+    axes.push_back({stride, shape[axis], step});
+    line.axes[axis] = step;
+  }
+  for (int64_t i = 0; i < constant.size(); ++i) {
+    int64_t expected = line.number;
+    for (const Axis& axis : axes) {
+      if (TooLarge(axis.step) || TooLarge(expected)) return std::nullopt;
+      expected += i / axis.stride % axis.size * axis.step;
+    }
+    if (expected != at(i)) return std::nullopt;
+  }
+  return line;
+}
+
 }  // namespace
 
 std::optional<Line> Line::Sum(const Line& a, const Line& b, int64_t times_b) {
@@ -303,17 +337,8 @@ Pattern Pattern::OfConstant(const Tensor& constant) {
     CopyElement(constant, 0, one, 0);
     return Uniform(LinesOf(shape), one);
   }
-  if (shape[shape.rank() - 1] == size && IsInteger(constant.dtype())) {
-    const auto values = Integers(constant, int64_t{1} << 24);
-    bool counts = values.has_value() && !TooLarge((*values)[0]);
-    for (size_t i = 1; counts && i < values->size(); ++i) {
-      counts = (*values)[i] == (*values)[i - 1] + 1;
-    }
-    if (counts) {
-      Line line = Line::Index(shape.rank() - 1);
-      line.number = (*values)[0];
-      return OfLine(constant.dtype(), LinesOf(shape), line);
-    }
+  if (const auto line = CountsAlongAxes(constant)) {
+    return OfLine(constant.dtype(), LinesOf(shape), *line);
   }
   if (const auto slopes = OfSlopes(constant)) return *slopes;
   return CutAlongDiagonal(constant).value_or(Pattern());

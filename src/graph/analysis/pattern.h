@@ -130,8 +130,8 @@ struct Pattern {
   static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
   // Of [batch, length] marks: input `input` of the graph, of 0 and 1. Unknown of other types.
   static Pattern OfMarks(DType dtype, int input);
-  // For numbers that are equal, or count up along the last axis, at a slope of each row, or are cut
-  // along a diagonal of the last two axes. Unknown for others.
+  // For numbers that are equal, integers that grow evenly along each axis, numbers at a slope of
+  // each row, or numbers that are cut along a diagonal of the last two axes. Unknown for others.
   static Pattern OfConstant(const Tensor& constant);
   // For float rows along one axis that are multiples of the distance from the first or last entry,
   // where all are 0.
@@ -209,6 +209,7 @@ class PatternReader {
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> ConcatTables(const Node& node);
   std::optional<Pattern> ConcatTuples(const Node& node) const;
+  std::optional<Pattern> ConcatLines(const Node& node) const;
   StatusOr<Pattern> ScatterND(const Node& node);
   StatusOr<Pattern> CumSum(const Node& node);
   StatusOr<Pattern> ReduceSum(const Node& node);

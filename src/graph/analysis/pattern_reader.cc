@@ -694,6 +694,7 @@ StatusOr<Pattern> PatternReader::Expand(const Node& node) {
 // ones.
 StatusOr<Pattern> PatternReader::Concat(const Node& node) {
   if (const auto tuples = ConcatTuples(node)) return *tuples;
+  if (const auto lines = ConcatLines(node)) return *lines;
   if (In(node, 0).rank() > 1) return ConcatTables(node);
   std::vector<Line> list;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -703,6 +704,44 @@ StatusOr<Pattern> PatternReader::Concat(const Node& node) {
     list.insert(list.end(), elements->begin(), elements->end());
   }
   return Pattern::OfList(TypeOf(node), std::move(list));
+}
+
+// Integers of rank > 1 whose parts continue each other, such as −1 before 0, 1, 2, ….
+std::optional<Pattern> PatternReader::ConcatLines(const Node& node) const {
+  std::optional<Pattern> joined;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    Pattern part = In(node, i);
+    const auto own =
+        part.known() && IsInteger(part.dtype) && part.rank() > 1 ? part.AsLine() : std::nullopt;
+    const int64_t given = node.attributes.Int("axis", 0);
+    const int64_t at = given < 0 ? given + part.rank() : given;
+    if (!own || at < 0 || at >= part.rank()) return std::nullopt;
+    const auto axis = static_cast<int>(at);
+    const Line one = Line::Number(1), size = part.dims[static_cast<size_t>(at)];
+    auto line = size == one ? own->With(axis, Line()) : own;
+    if (!line) return std::nullopt;
+    if (!joined) {
+      joined = Pattern::OfLine(part.dtype, part.dims, *line);
+      continue;
+    }
+    Line& all = joined->dims[static_cast<size_t>(at)];
+    part.dims[static_cast<size_t>(at)] = all;
+    const auto behind = Line::Sum(Line::Index(axis), all, -1);
+    // The line of the part, counted from the first part on.
+    const auto moved = behind ? line->With(axis, *behind) : std::nullopt;
+    const auto sum = Line::Sum(all, size);
+    if (part.dims != joined->dims || part.dtype != joined->dtype || !moved || !sum) {
+      return std::nullopt;
+    }
+    // One entry is on a line of any step.
+    if (all == one && moved->With(axis, Line()) == joined->line) {
+      joined->line = *moved;
+    } else if (*moved != joined->line && !(size == one && joined->line.With(axis, all) == *line)) {
+      return std::nullopt;
+    }
+    all = *sum;
+  }
+  return joined;
 }
 
 StatusOr<Pattern> PatternReader::ConcatTables(const Node& node) {

@@ -139,6 +139,19 @@ StatusOr<NodeReader::WantedShape> NodeReader::Wanted(const std::vector<Extent>& 
   return wanted;
 }
 
+void NodeReader::NameAsInput(const Extent& total, WantedShape& wanted) {
+  if (wanted.deduced || wanted.known == total) return;
+  for (Extent& dim : wanted.dims) {
+    const auto rest = dim.has_symbols() ? Extent::Quotient(wanted.known, dim) : std::nullopt;
+    if (!rest || rest->has_symbols() || rest->number() < 1) continue;
+    if (const auto own = Extent::Quotient(total, *rest)) {
+      dim = *own;
+      wanted.known = total;
+    }
+    return;
+  }
+}
+
 StatusOr<std::vector<Extent>> NodeReader::Flattened(const std::vector<Extent>& from) const {
   const auto rank = static_cast<int64_t>(from.size());
   int64_t axis = attributes().Int("axis", 1);

@@ -66,6 +66,9 @@ class NodeReader {
     Extent known;                        // the product of all other dimensions
   };
   StatusOr<WantedShape> Wanted(const std::vector<Extent>& from) const;
+  // With the one dimension whose size has another name than in the input, of `total` entries, which
+  // must have as many for the node to run: [length, 12] is [n, 3, 4] only if n is the length.
+  static void NameAsInput(const Extent& total, WantedShape& wanted);
   // For Flatten: the two dimensions that it makes from `from`.
   StatusOr<std::vector<Extent>> Flattened(const std::vector<Extent>& from) const;
 

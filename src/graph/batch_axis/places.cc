@@ -46,12 +46,19 @@ bool Places::DependsOnBatch(const Line& line, int axis) const {
                      [&](const auto& size) { return extents_.at(size.first).batch() > 0; });
 }
 
-int Places::OwnAxis(const Line& line, const Pattern& pattern) {
-  if (line.axes.size() != 1) return -1;
-  const int axis = line.axes.begin()->first;
-  const bool own = line == Line::Index(axis) &&
-                   pattern.dims[static_cast<size_t>(axis)] == Line::Of(Size::kBatch);
-  return own ? axis : -1;
+int Places::OwnAxis(const Line& line, const Pattern& pattern, int64_t inner) const {
+  for (const auto& [axis, step] : line.axes) {
+    if (step != inner || pattern.dims[static_cast<size_t>(axis)] != Line::Of(Size::kBatch)) {
+      continue;
+    }
+    const auto within = Line::Sum(line, Line::Index(axis), -inner);
+    const auto least = within ? within->Least(pattern.dims) : std::nullopt;
+    const auto most = within ? within->Most(pattern.dims) : std::nullopt;
+    const bool own =
+        least && *least >= 0 && most && *most < inner && !DependsOnBatch(*within, axis);
+    return own ? axis : -1;
+  }
+  return -1;
 }
 
 void Places::TakeSizes(ValueId id) {
@@ -182,12 +189,17 @@ std::optional<State> Places::Concat(const Context& c) const {
   return picks;
 }
 
+// Each row at its own number, or entries of its own block, as exporters read strided views.
 std::optional<State> Places::Gather(const Context& c) const {
   const StatusOr<int> axis = c.OwnAxis(0);
   const Pattern& index = reader_.of(c.id(1));
-  const int own = index.is_line() ? OwnAxis(index.line, index) : -1;
-  if (!axis.ok() || own < 0 || !PlainRows(c.id(0), *axis)) return std::nullopt;
-  return State::Rows(*axis + own);
+  const State& data = c.in(0);
+  if (!axis.ok() || !data.rows() || data.axis != *axis || !data.outer.is_one() ||
+      !data.inner.is_number() || !index.is_line()) {
+    return std::nullopt;
+  }
+  const int own = OwnAxis(index.line, index, data.inner.number());
+  return own < 0 ? std::nullopt : std::optional(State::Rows(*axis + own));
 }
 
 std::optional<State> Places::GatherElements(const Context& c) const {

@@ -41,8 +41,10 @@ class Places {
   void TakeSizes(ValueId id);
   std::optional<Extent> ExtentOf(const analysis::Line& line) const;
   bool DependsOnBatch(const analysis::Line& line, int axis) const;
-  // The axis along which each entry is its own index and the row's number; −1 if no axis is.
-  static int OwnAxis(const analysis::Line& line, const analysis::Pattern& pattern);
+  // The axis whose index is the row's number n, if each entry is within [n·inner, n·inner + inner),
+  // and where in this range follows from nothing else of the batch. −1 if there is no such axis.
+  int OwnAxis(const analysis::Line& line, const analysis::Pattern& pattern,
+              int64_t inner = 1) const;
   State StateOf(const analysis::Pattern& pattern) const;
   std::optional<Pick> PickOf(ValueId id) const;
   // Whether it is rows along `axis`, with one entry each.

@@ -8,19 +8,27 @@ namespace {
 
 Status Resize(Context& c) {
   const State& x = c.in(0);
-  if (!x.rows() || x.axis != 0) return MixesRows();
+  if (!x.rows()) return MixesRows();
   if (c.attributes().String("coordinate_transformation_mode", "half_pixel") ==
       "tf_crop_and_resize") {
     return Unimplemented("it crops");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
   const std::vector<int64_t> axes = c.attributes().Ints("axes");
-  for (size_t i = 0; i < std::max<size_t>(1, axes.size()); ++i) {
-    // The entry for dimension 0, if any.
-    if (!axes.empty() && axes[i] != 0 && axes[i] != -static_cast<int64_t>(dims.size())) continue;
+  const auto rank = static_cast<int64_t>(dims.size());
+  for (size_t i = 0; i < (axes.empty() ? dims.size() : axes.size()); ++i) {
+    // The entry for the rows' dimension, if any.
+    const int64_t axis = axes.empty() ? static_cast<int64_t>(i) : axes[i];
+    if ((axis < 0 ? axis + rank : axis) != x.axis) continue;
     if (c.has(3)) {
       const std::vector<Extent>* sizes = c.Elements(3);
-      if (sizes == nullptr || sizes->size() <= i || !((*sizes)[i] == dims[0])) return MixesRows();
+      if (sizes == nullptr || sizes->size() <= i ||
+          !((*sizes)[i] == dims[static_cast<size_t>(x.axis)])) {
+        return MixesRows();
+      }
+      if (c.attributes().String("keep_aspect_ratio_policy", "stretch") != "stretch") {
+        return Unimplemented("it scales the batch as other dimensions");
+      }
     } else {
       if (!c.has(2)) return MixesRows();
       const Value& scales = c.graph().values[c.node().inputs[2]];
@@ -32,8 +40,11 @@ Status Resize(Context& c) {
     }
   }
   if (c.has(3)) {
-    for (size_t i = 1; i < c.Elements(3)->size(); ++i) {
-      if ((*c.Elements(3))[i].batch() > 0) return MixesRows();
+    const std::vector<Extent>* sizes = c.Elements(3);
+    if (sizes == nullptr) return Unimplemented("the sizes it is given cannot be followed");
+    for (size_t i = 0; i < sizes->size(); ++i) {
+      const int64_t axis = axes.empty() ? static_cast<int64_t>(i) : axes.size() > i ? axes[i] : -1;
+      if ((axis < 0 ? axis + rank : axis) != x.axis && (*sizes)[i].batch() > 0) return MixesRows();
     }
   }
   c.Set(0, x);

@@ -45,6 +45,7 @@ Status Reshape(Context& c) {
   const std::optional<Extent> total = ProductOf(from, 0, from.size());
   if (!total) return Unimplemented("its sizes are too large");
   std::vector<Extent>& to = wanted.dims;
+  NodeReader::NameAsInput(*total, wanted);
   if (wanted.known.batch() > 1) {
     return Unimplemented("several dimensions of its result depend on the batch");
   }

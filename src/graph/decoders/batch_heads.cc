@@ -129,10 +129,13 @@ class BatchHeadSplitter {
 
   // The sizes of a Reshape; nothing if unknown.
   std::optional<std::vector<Line>> Wanted(const Node& node) const {
-    if (node.attributes.Int("allowzero", 0) != 0) return std::nullopt;
     const Value& sizes = graph_.values[static_cast<size_t>(node.inputs[1])];
-    if (sizes.is_constant()) return Pattern::OfConstant(sizes.constant).Elements();
-    return reader_.of(node.inputs[1]).Elements();
+    const auto wanted = sizes.is_constant() ? Pattern::OfConstant(sizes.constant).Elements()
+                                            : reader_.of(node.inputs[1]).Elements();
+    // There are no empty values.
+    const bool empty = node.attributes.Int("allowzero", 0) != 0 && wanted &&
+                       std::find(wanted->begin(), wanted->end(), Line()) != wanted->end();
+    return empty ? std::nullopt : wanted;
   }
 
   // [batch, heads, n, m], or [batch, heads, m] where n is 1, as [batch·heads, n, m].

@@ -115,11 +115,6 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
           value.name, DTypeName(value.dtype));
     }
   }
-  if (ports.source >= 0 && !ports.caches.empty()) {
-    return Unimplemented(
-        "it has a source and a past; what is taken is the decoder that has no past "
-        "(decoder_model.onnx)");
-  }
   if (ports.tokens < 0) return Unimplemented("it has no int64 input 'input_ids'");
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const Value& value = graph.values[static_cast<size_t>(graph.outputs[i])];
@@ -128,12 +123,12 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
       ports.logits = at;
       continue;
     }
-    if (ports.source >= 0) continue;  // keys and values come from the source
     const auto cache = std::find_if(ports.caches.begin(), ports.caches.end(), [&](const auto& c) {
       return value.name.starts_with(kPresentPrefix) && c.output < 0 &&
              value.name.substr(kPresentPrefix.size()) == c.name.substr(kPastPrefix.size());
     });
     if (cache == ports.caches.end()) {
+      if (ports.source >= 0) continue;  // such as keys and values of the source
       return Unimplemented(
           "output '{}' ({}) is not known; a decoder's are 'logits' (float32) and the "
           "'present.N.key' and '.value' of its inputs",
@@ -157,8 +152,10 @@ StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
   if (ports.logits < 0) return Unimplemented("it has no float32 output 'logits'");
   for (const DecoderPorts::Cache& cache : ports.caches) {
     if (cache.output >= 0) continue;
-    return Unimplemented("input '{}' has no output '{}{}'", cache.name, kPresentPrefix,
-                         cache.name.substr(kPastPrefix.size()));
+    return Unimplemented(
+        "input '{}' has no output '{}{}'; keys and values of a source are computed from "
+        "'encoder_hidden_states', as in decoder_model.onnx",
+        cache.name, kPresentPrefix, cache.name.substr(kPastPrefix.size()));
   }
   return ports;
 }

@@ -9,8 +9,9 @@
 //   past_key_values.N.key / .value   [batch, heads, past, columns]
 //   logits           [batch, new, vocabulary]
 //   present.N.key / .value           [batch, heads, past + new, columns]
-// For a model with an encoder, two files without a past (the step is derived from the model over
-// all tokens so far, see below; outputs other than logits are ignored):
+// For a model with an encoder, two files. The decoder has the past of its own tokens, or none: then
+// the step is derived from the model over all tokens so far, see below. Outputs that are neither
+// logits nor such a past are ignored.
 //   encoder_model.onnx   input_ids, attention_mask [batch, source] → last_hidden_state; or
 //                        input_features [batch, rows, frames]
 //   decoder_model.onnx   input_ids [batch, new], encoder_hidden_states [batch, source, columns],

@@ -80,9 +80,8 @@ class Pager {
   Status PageAttention(size_t n, std::vector<ValueId>& inputs) {
     Node& node = graph_.nodes[n];
     const bool distances = node.attributes.Int("distances", 0) != 0;
-    if (node.attributes.Int("causal", 0) == 0 || (node.inputs.size() > 4 && !distances) ||
-        node.attributes.Float("softcap", 0.0f) != 0.0f) {
-      return Unimplemented("{}: it is not causal, or has a mask or a softcap", node.Describe());
+    if (node.attributes.Int("causal", 0) == 0 || (node.inputs.size() > 4 && !distances)) {
+      return Unimplemented("{}: it is not causal, or has a mask", node.Describe());
     }
     const SymbolicShape& k = graph_.values[static_cast<size_t>(node.inputs[1])].shape;
     const SymbolicShape& v = graph_.values[static_cast<size_t>(node.inputs[2])].shape;
@@ -110,6 +109,7 @@ class Pager {
     }
     Attributes attributes;
     attributes.Set("scale", node.attributes.Float("scale", 1.0f));
+    attributes.Set("softcap", node.attributes.Float("softcap", 0.0f));
     node.def = OperatorRegistry::Builtin().Find("chairlift", "PagedAttention");
     node.attributes = std::move(attributes);
     const ValueId bias = distances ? node.inputs[4] : kNoValue;

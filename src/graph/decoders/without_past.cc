@@ -341,7 +341,6 @@ class PastRemover {
     const int64_t from = node.attributes.Int("causal", 0);
     const bool causal = from != 0;
     if (from == 1 && past) return Unimplemented("its queries do not stand behind the past");
-    if (node.attributes.Float("softcap", 0.0f) != 0.0f) return Unimplemented("it has a softcap");
     const ValueId mask = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
     if (mask == kNoValue && !causal) {
       return Unimplemented("it has no mask: tokens of a prompt would see later ones");

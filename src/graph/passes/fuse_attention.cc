@@ -3,11 +3,12 @@
 //
 //     softmax(scale · (q · kᵀ) + mask) · v      with q, k, v of rank 4
 //
-// The scale may be applied before the product, on one or both operands. The mask may be added, or
-// written as Where(condition, very negative, scores), or both, in either order. Two masks may be
-// added, for example a bias and a mask: their sum is computed first. Where(IsNaN(weights), 0,
-// weights), which PyTorch writes for queries that attend to nothing, is kept. ONNX's own Attention
-// becomes the same (lower_attention).
+// Scores may be limited before the mask: c · tanh(scores / c), a softcap. The scale may be applied
+// before the product, on one or both operands. The mask may be added, or written as
+// Where(condition, very negative, scores), or both, in either order. Two masks may be added, for
+// example a bias and a mask: their sum is computed first. Where(IsNaN(weights), 0, weights), which
+// PyTorch writes for queries that attend to nothing, is kept. ONNX's own Attention becomes the same
+// (lower_attention).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,6 +40,7 @@ struct Mask {
   ValueId fill = kNoValue;
   bool fill_where_true = false;
   bool fill_last = false;  // applied after anything is added; else before
+  double softcap = 0;      // limits scores by a tanh, before all that
 };
 
 class AttentionMatcher {
@@ -73,12 +75,11 @@ class AttentionMatcher {
     }
     if (inner == nullptr)
       return left("what is before it is no product of queries and keys, scaled and masked");
-    const Operand q = Strip(inner->inputs[0]);
+    const Operand q = InRuns(inner->inputs[0]);
     const Operand k = Strip(inner->inputs[1]);
-    const Operand v = Strip(graph_.nodes[product].inputs[1]);
+    const Operand v = InRuns(graph_.nodes[product].inputs[1]);
     // The rows of K are columns: it is multiplied transposed.
     const Axes k_axes = {k.axes[0], k.axes[1], k.axes[3], k.axes[2]};
-    if (q.axes[3] != 3 || v.axes[3] != 3) return left("the columns of its operands are no runs");
     if (!Rank4(q.id) || !Rank4(k.id) || !Rank4(v.id)) return left("an operand is not of rank 4");
     if (v.scale != 1) return left("the values are scaled");
     const ValueId added = MaskValue(mask, softmax.name);
@@ -110,6 +111,7 @@ class AttentionMatcher {
     set("v_axes", v.axes);
     set("y_axes", y_axes);
     if (zeros_for_none) attributes.Set("zeros_for_none", int64_t{1});
+    if (mask.softcap != 0) attributes.Set("softcap", static_cast<float>(mask.softcap));
     fused.def = def;
     fused.attributes = std::move(attributes);
     fused.inputs = {q.id, k.id, v.id};
@@ -166,6 +168,7 @@ class AttentionMatcher {
     if (Is(node, "Mul") || Is(node, "Div")) {
       const auto parts = SplitScalar(graph_, node);
       if (!parts || (Is(node, "Div") && parts->other != node.inputs[0])) return nullptr;
+      if (const Node* found = Capped(node, *parts, n, mask, scale)) return found;
       const Node* found = Scores(parts->other, n, mask, scale);
       if (found == nullptr || HasMask(mask)) return nullptr;  // a scaled mask
       scale *= Is(node, "Mul") ? parts->scalar : 1 / parts->scalar;
@@ -210,6 +213,23 @@ class AttentionMatcher {
     return nullptr;
   }
 
+  // cap · tanh(scores / cap), by the node that multiplies.
+  const Node* Capped(const Node& node, const ScalarAndOther& parts, int n, Mask& mask,
+                     double& scale) const {
+    const int tanh = links_.producer(parts.other);
+    if (!Is(node, "Mul") || !(parts.scalar > 0) || tanh < 0 || !Is(graph_.nodes[tanh], "Tanh") ||
+        !ReadBy(parts.other, n)) {
+      return nullptr;
+    }
+    Mask inside;
+    double factor = 1;
+    const Node* found = Scores(graph_.nodes[tanh].inputs[0], tanh, inside, factor);
+    if (found == nullptr || HasMask(inside)) return nullptr;
+    scale *= factor * parts.scalar;
+    mask.softcap = parts.scalar;
+    return found;
+  }
+
   // Whether only this node reads the value (its shape may have other readers).
   bool ReadBy(ValueId id, int reader) const {
     const std::vector<int>& readers = links_.readers(id);
@@ -225,7 +245,7 @@ class AttentionMatcher {
   }
 
   static bool HasMask(const Mask& mask) {
-    return mask.id != kNoValue || mask.condition != kNoValue;
+    return mask.id != kNoValue || mask.condition != kNoValue || mask.softcap != 0;
   }
 
   // Whether `id` is a float or a condition that does not widen `scores`, as far as shapes are
@@ -309,6 +329,12 @@ class AttentionMatcher {
       }
     }
     return operand;
+  }
+
+  // The same, if its columns are then still runs; else as it is.
+  Operand InRuns(ValueId id) const {
+    const Operand operand = Strip(id);
+    return operand.axes[3] == 3 ? operand : Operand{.id = id};
   }
 
   // [b, h, l, d] → [b·h, l, d] → [b·h, d, l] → [b, h, d, l], as PyTorch's exporter transposes keys.

@@ -60,7 +60,7 @@ class Bounds {
     for (const Node& node : graph_.nodes) {
       const ValueId out = node.outputs[0];
       if (out == kNoValue || packer_.form(out).unknown() || !node.def->domain.empty()) continue;
-      if (Is(node, "Gather")) Read(node);
+      if (Is(node, "Gather") || Is(node, "GatherND")) Read(node);
       known_[static_cast<size_t>(out)] =
           graph_.values[static_cast<size_t>(out)].dtype == DType::kBool ? Bound{0, 1, false}
                                                                         : Of(node);
@@ -85,6 +85,11 @@ class Bounds {
       return;
     }
     int64_t axis = node.attributes.Int("axis", 0);
+    if (Is(node, "GatherND")) {  // of single entries along axis 0
+      const SymbolicShape& places = graph_.values[static_cast<size_t>(node.inputs[1])].shape;
+      if (!places.has_rank() || !places[places.rank() - 1].Same(Dim(1))) return;
+      axis = node.attributes.Int("batch_dims", 0);
+    }
     if (axis < 0) axis += table.rank();
     if (axis < 0 || axis >= table.rank() || !table[static_cast<int>(axis)].known()) return;
     const int64_t most = table[static_cast<int>(axis)].value() - 1 - index->high;

@@ -89,8 +89,11 @@ class Analysis {
         marks_ = true;
       }
     } else if (Is(node, "RaggedToken", "chairlift")) {
-      // The first token is kept in every sequence that has a valid one.
-      if (node.attributes.Int("index", 0) == 0) most = Ignores::kTrailing;
+      // The first token is kept in every sequence that has a valid one, and so is the one before
+      // the number of valid tokens.
+      const bool kept = node.inputs.size() < 3 ? node.attributes.Int("index", 0) == 0
+                                               : IsBeforeCount(node.inputs[2]);
+      if (kept) most = Ignores::kTrailing;
     } else if (Is(node, "RaggedCumSum", "chairlift")) {
       const bool reverse = node.attributes.Int("reverse", 0) != 0;
       most = Input(node, 0).zero ? Ignores::kAll : reverse ? Ignores::kNone : Ignores::kTrailing;
@@ -163,11 +166,23 @@ class Analysis {
     return false;
   }
 
+  // Count − 1 for each sequence.
+  bool IsBeforeCount(ValueId id) const {
+    const Node* less = Producer(Moved(id));
+    return less != nullptr && Is(*less, "Sub") &&
+           IntegersInput(graph_, *less, 1) == std::vector<int64_t>{1} &&
+           IsCountOfRows(less->inputs[0]);
+  }
+
   // The number of tokens that the mask marks with 1 in each token's sequence.
   bool IsCount(ValueId id) const {
     const Node* spread = Producer(Moved(id));
-    if (spread == nullptr || !Is(*spread, "RaggedSpread", "chairlift")) return false;
-    const Node* sum = Producer(Moved(spread->inputs[0]));
+    return spread != nullptr && Is(*spread, "RaggedSpread", "chairlift") &&
+           IsCountOfRows(spread->inputs[0]);
+  }
+
+  bool IsCountOfRows(ValueId id) const {
+    const Node* sum = Producer(Moved(id));
     return sum != nullptr && Is(*sum, "RaggedReduce", "chairlift") &&
            sum->attributes.String("op", "") == "sum" && IsMark(sum->inputs[0]);
   }

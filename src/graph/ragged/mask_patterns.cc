@@ -144,6 +144,18 @@ void MaskPatterns::TakeSizes(ValueId id) {
   reader_.Set(id, Pattern::OfElements(value.dtype, value.shape.rank(), std::move(lines)));
 }
 
+bool MaskPatterns::NumbersSequences(ValueId id) {
+  if (!Follow(id).empty()) return false;
+  const Pattern& pattern = reader_.of(id);
+  for (int axis = 0; pattern.is_line() && axis < pattern.rank(); ++axis) {
+    if (pattern.line != Line::Index(axis)) continue;
+    std::vector<Line> dims(pattern.dims.size(), Line::Number(1));
+    dims[static_cast<size_t>(axis)] = Line::Of(Size::kBatch);
+    return pattern.dims == dims;
+  }
+  return false;
+}
+
 StatusOr<MaskRule> MaskPatterns::RuleOf(ValueId mask) {
   MaskRule rule;
   rule.marks = Follow(mask);

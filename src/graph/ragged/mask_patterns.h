@@ -20,6 +20,14 @@ class MaskPatterns {
 
   // Unimplemented says what stands in the way.
   StatusOr<MaskRule> RuleOf(ValueId mask);
+  // Null if no node computes it.
+  const Node* Producer(ValueId id) const {
+    const int n = links_.producer(id);
+    return n < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(n)];
+  }
+  // Whether each element is the number of its sequence: arange(batch), or that with axes of one
+  // entry.
+  bool NumbersSequences(ValueId id);
   // The most tokens of a sequence for which rules hold; 0: no limit.
   int64_t limit() const { return reader_.limit(); }
 

@@ -183,12 +183,6 @@ StatusOr<MaskRule> Packer::ProvedMask(ValueId mask) {
 
 // A mask already followed that is computed identically: exporters write one per layer.
 ValueId Packer::Twin(ValueId mask) const {
-  const auto producer = [&](ValueId id) -> const Node* {
-    for (const Node& node : original_.nodes) {
-      if (node.outputs[0] == id) return &node;
-    }
-    return nullptr;
-  };
   const auto same = [&](ValueId a, ValueId b) {
     if (a == b) return true;
     if (a == kNoValue || b == kNoValue) return false;
@@ -197,9 +191,9 @@ ValueId Packer::Twin(ValueId mask) const {
     return x.present() && x.dtype() == y.dtype() && x.shape() == y.shape() &&
            std::memcmp(x.raw(), y.raw(), x.byte_size()) == 0;
   };
-  const Node* node = producer(mask);
+  const Node* node = Producer(mask);
   for (const auto& [other, rule] : mask_rules_) {
-    const Node* twin = node == nullptr ? nullptr : producer(other);
+    const Node* twin = node == nullptr ? nullptr : Producer(other);
     if (twin != nullptr && twin->def == node->def && node->attributes.values().empty() &&
         twin->attributes.values().empty() &&
         std::equal(node->inputs.begin(), node->inputs.end(), twin->inputs.begin(),

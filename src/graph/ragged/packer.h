@@ -39,6 +39,8 @@ class Packer {
   void SetUnknown(ValueId id, const std::string& why) {
     forms_[static_cast<size_t>(id)] = Form::Unknown(why);
   }
+  // The original node that computes it; null if none does.
+  const Node* Producer(ValueId id) const { return patterns_.Producer(id); }
   // For the rules of batch_axis: rows, sizes and shared values.
   std::vector<batch_axis::State>& states() { return states_; }
 
@@ -65,6 +67,8 @@ class Packer {
   void NoteMask(const std::string& what) { ++mask_notes_[what]; }
   // With the number of attention nodes.
   const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
+  // Whether each element is the number of its sequence.
+  bool NumbersSequences(ValueId id) { return patterns_.NumbersSequences(id); }
   // What the mask of an attention node hides.
   StatusOr<MaskRule> ProvedMask(ValueId mask);
   // What the rule adds to the scores of each key, [T], if its input is only 0 and 1.
@@ -141,6 +145,10 @@ const RuleTable& PackingRules();
 Status PackAttention(Context& context);
 // For keys and values that come from another model (ops/ragged/source_attention.cc).
 Status PackSourceAttention(Context& context);
+
+// GatherND of x[arange(batch), index], whose input 1 may be unknown: both side by side in [batch,
+// 2], or the index alone, [batch, 1], with batch_dims.
+Status PickTokens(Context& context);
 
 // Applies the operator's own axis map.
 Status FollowAxes(Context& context);

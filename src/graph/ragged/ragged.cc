@@ -46,6 +46,9 @@ class FormWalk {
     Context context(packer_, node);
     if (Is(node, "Attention", "chairlift")) return PackAttention(context);
     if (Is(node, "SourceAttention", "chairlift")) return PackSourceAttention(context);
+    if (Is(node, "GatherND") && (context.in(0).tokens() || context.in(1).unknown())) {
+      return PickTokens(context);
+    }
     if (node.def->gives_sizes) return SizesOf(node);
     bool all_fixed = true, rows_only = true;
     for (int i = 0; i < context.num_inputs(); ++i) {
@@ -300,10 +303,10 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
     // With what is known about its inputs so far.
     Status status = InferNode(original, node, budget);
     for (const ValueId id : node.inputs) {
-      // More may be found about an attention's mask than the rules say, and shapes may be known
-      // even if nothing else is.
+      // More may be found about an attention's mask, or about what picks tokens, than the rules
+      // say, and shapes may be known even if nothing else is.
       if (id != kNoValue && packer.form(id).unknown() && why.empty() &&
-          !Is(node, "Attention", "chairlift") && !node.def->gives_sizes) {
+          !Is(node, "Attention", "chairlift") && !Is(node, "GatherND") && !node.def->gives_sizes) {
         why = packer.form(id).why;
       }
     }

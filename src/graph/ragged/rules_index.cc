@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "graph/passes/rewrite.h"
 #include "graph/ragged/packer.h"
 
 namespace chairlift::ragged {
@@ -26,6 +27,96 @@ Status PickToken(Context& c, int64_t index, bool keep) {
   int64_t& shortest = packer.model().min_length;
   shortest = std::max(shortest, index < 0 ? -index : index + 1);
   return c.Result(Form::Of(Kind::kRows, 0), token);
+}
+
+// The token of each sequence of [batch, length, ...] that `index` says, one integer for each
+// sequence, as [batch, ...].
+StatusOr<ValueId> PickByData(Context& c, ValueId index) {
+  Packer& packer = c.packer();
+  const std::string& name = c.node().name;
+  const Form& form = packer.form(index);
+  if (!c.in(0).leading_tokens() || !form.rows() || form.batch != 0) return MixesTokens();
+  ValueId at = packer.Emit(name, "Reshape", {packer.packed(index), packer.Integers({-1})});
+  if (packer.original().values[static_cast<size_t>(index)].dtype != DType::kInt64) {
+    Attributes to;
+    to.Set("to", int64_t{7});
+    at = packer.Emit(name, "Cast", {at}, to);
+  }
+  return packer.Emit(name, "RaggedToken",
+                     {packer.DropBatch(c.packed(0), name), packer.offsets(), at}, {}, "chairlift");
+}
+
+}  // namespace
+
+Status PickTokens(Context& c) {
+  if (!c.in(0).unknown() && !c.in(1).unknown()) {
+    const Status followed = FollowAxes(c);
+    if (followed.ok()) return followed;
+  }
+  for (const int i : {0, 1}) {
+    if (c.in(i).unknown() && (i == 0 || c.attributes().Int("batch_dims", 0) != 0)) {
+      return Unimplemented("{}", c.in(i).why);
+    }
+  }
+  ValueId index = c.id(1);
+  if (c.attributes().Int("batch_dims", 0) == 0) {
+    const Node* concat = c.packer().Producer(index);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(1));
+    const int64_t last =
+        concat == nullptr || !Is(*concat, "Concat") ? rank : concat->attributes.Int("axis", 0);
+    if ((last != -1 && last != rank - 1) || concat->inputs.size() != 2 ||
+        !c.packer().NumbersSequences(concat->inputs[0])) {
+      return c.in(1).unknown() ? Unimplemented("{}", c.in(1).why) : MixesTokens();
+    }
+    index = concat->inputs[1];
+    if (c.packer().form(index).unknown()) {
+      return Unimplemented("{}", c.packer().form(index).why);
+    }
+  } else if (c.attributes().Int("batch_dims", 0) != 1) {
+    return MixesTokens();
+  }
+  // [batch, 1].
+  const SymbolicShape& shape = c.packer().original().values[static_cast<size_t>(index)].shape;
+  if (!shape.has_rank() || shape.rank() != 2 || !shape[1].Same(Dim(1))) return MixesTokens();
+  CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId token, PickByData(c, index));
+  return c.Result(Form::Of(Kind::kRows, 0), token);
+}
+
+namespace {
+
+// The first, or last, token of each sequence with the largest number. NaN is not followed.
+Status ArgMax(Context& c) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const int axis, c.OwnAxis(0));
+  if (axis != c.in(0).length || c.in(0).merged()) return FollowAxes(c);
+  const DType dtype = c.packer().original().values[static_cast<size_t>(c.id(0))].dtype;
+  if (!c.in(0).leading_tokens() || (dtype != DType::kInt32 && dtype != DType::kInt64)) {
+    return MixesTokens();
+  }
+  Packer& packer = c.packer();
+  const std::string& name = c.node().name;
+  const auto reduced = [&](ValueId of, const char* op) {
+    Attributes attributes;
+    attributes.Set("op", std::string(op));
+    return packer.Emit(name, "RaggedReduce", {of, packer.offsets()}, attributes, "chairlift");
+  };
+  const ValueId tokens = packer.DropBatch(c.packed(0), name);
+  const ValueId most =
+      packer.Emit(name, "RaggedSpread",
+                  {reduced(tokens, "max"), packer.offsets(), packer.positions()}, {}, "chairlift");
+  std::vector<int64_t> others;
+  for (int i = 1; i + 1 < rank; ++i) others.push_back(i);
+  ValueId places = packer.positions();
+  if (!others.empty()) places = packer.Emit(name, "Unsqueeze", {places, packer.Integers(others)});
+  const bool last = c.attributes().Int("select_last_index", 0) != 0;
+  const ValueId beyond = packer.Integers({last ? -1 : std::numeric_limits<int64_t>::max()});
+  const ValueId at =
+      packer.Emit(name, "Where", {packer.Emit(name, "Equal", {tokens, most}), places, beyond});
+  ValueId rows = reduced(at, last ? "max" : "min");
+  if (c.attributes().Int("keepdims", 1) != 0) {
+    rows = packer.Emit(name, "Unsqueeze", {rows, packer.Integers({1})});
+  }
+  return c.Result(Form::Of(Kind::kRows, 0), rows);
 }
 
 // More than any sequence has tokens.
@@ -126,6 +217,23 @@ Status GatherElements(Context& c) {
     return c.Copy(index);
   }
   if (data.fixed() && index.positions() && index.length == axis) return c.Copy(index);
+  if (data.leading_tokens() && axis == 1 && index.rows()) {
+    // One token for each sequence: [batch, 1, 1, ...], or that spread over [batch, 1, ...].
+    const Node* expand = c.packer().Producer(c.id(1));
+    const bool spread = expand != nullptr && Is(*expand, "Expand");
+    const ValueId one = spread ? expand->inputs[0] : c.id(1);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> to, c.Dims(1));
+    const SymbolicShape& shape = c.packer().original().values[static_cast<size_t>(one)].shape;
+    bool single = shape.has_rank() && shape.rank() == rank && to[1].is_one();
+    for (int i = 1; single && i < rank; ++i) single = shape[i].Same(Dim(1));
+    for (size_t i = 2; single && i < to.size(); ++i) single = from[i] == to[i];
+    if (single) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId token, PickByData(c, one));
+      return c.Result(Form::Of(Kind::kRows, 0), c.packer().Emit(c.node().name, "Unsqueeze",
+                                                                {token, c.packer().Integers({1})}));
+    }
+  }
   return FollowAxes(c);
 }
 
@@ -157,6 +265,7 @@ Status Range(Context& c) {
 }  // namespace
 
 void AddIndexRules(RuleTable& rules) {
+  rules["ArgMax"] = ArgMax;
   rules["Gather"] = Gather;
   rules["GatherElements"] = GatherElements;
   rules["Range"] = Range;

@@ -123,6 +123,7 @@ Status Reshape(Context& c) {
   std::vector<Extent>& to = wanted.dims;
   const std::optional<Extent> total = Extent::Product(std::span<const Extent>(from));
   if (!total) return Unimplemented("its sizes are too large");
+  Context::NameAsInput(*total, wanted);
   if (wanted.deduced) {
     const std::optional<Extent> dim = Extent::Quotient(*total, wanted.known);
     if (!dim) {

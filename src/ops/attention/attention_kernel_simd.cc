@@ -49,14 +49,6 @@ void AddMask(const AttentionHead& head, int64_t query, int64_t key, int64_t keys
   for (; i < keys; ++i) scores[i] += mask[i * head.mask_column];
 }
 
-void Cap(float cap, int64_t columns, float* scores) {
-  const V by = hn::Set(kD, cap), inverse = hn::Set(kD, 1.0f / cap);
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    const V x = hn::Mul(hn::LoadU(kD, scores + i), inverse);
-    hn::StoreU(hn::Mul(by, VTanh(kD, x)), kD, scores + i);
-  }
-}
-
 // Hides those of keys [key, key + keys) that `query` does not attend to.
 void Hide(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();

@@ -27,6 +27,17 @@ struct RowState {
   float sum = 0.0f;
 };
 
+// cap · tanh(scores / cap). The scores are whole vectors, also behind `columns`.
+HWY_INLINE void Cap(float cap, int64_t columns, float* scores) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const FloatVec by = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  for (int64_t i = 0; i < columns; i += lanes) {
+    const FloatVec x = hn::Mul(hn::LoadU(d, scores + i), inverse);
+    hn::StoreU(hn::Mul(by, VTanh(d, x)), d, scores + i);
+  }
+}
+
 // Replaces the scores of a block by their exponentials relative to the running maximum. `columns`
 // is a multiple of a vector. Returns the factor by which earlier sums shrink.
 HWY_INLINE float Exponentials(float* scores, int64_t columns, RowState& state) {

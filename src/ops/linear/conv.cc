@@ -92,6 +92,25 @@ Status InferConv(InferContext& context) {
   return absl::OkStatus();
 }
 
+// Places are independent along axes where the kernel has one tap and takes every place.
+StatusOr<AxisMap> ConvAxes(const InferContext& context) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(AxisMap map, FirstAxis<0>(context));
+  const StatusOr<std::optional<Window>> window = WindowOf(context);
+  if (!window.ok() || !*window) return map;
+  for (int i = 0; i < (*window)->rank(); ++i) {
+    const auto axis = static_cast<size_t>(i);
+    if ((*window)->kernel[axis] != 1 || (*window)->strides[axis] != 1 ||
+        (*window)->pads_begin[axis] != 0 || (*window)->pads_end[axis] != 0) {
+      continue;
+    }
+    for (std::vector<int>* labels : {&map.inputs[0].labels, &map.outputs[0].labels}) {
+      labels->resize(std::max(labels->size(), axis + 3), AxisMap::kNone);
+      (*labels)[axis + 2] = i + 1;
+    }
+  }
+  return map;
+}
+
 // The factors of the inputs: one per channel of each image, or per channel of all.
 Status CheckScale(const InferContext& context) {
   const SymbolicShape &x = context.shape(0), &w = context.shape(1), &scale = context.shape(4);
@@ -365,7 +384,7 @@ StatusOr<Convolution> ConvolutionOf(const CompileContext& context, bool transpos
 void RegisterConv(OperatorRegistry& registry) {
   OperatorDef conv = ConvDef<false>("", "Conv", 3);
   conv.infer = InferConv;
-  conv.axes = FirstAxis<0>;
+  conv.axes = ConvAxes;
   conv.compile = CompileEither<false>;
   registry.Add(std::move(conv));
 

@@ -11,8 +11,9 @@
 // is a bias, its entry n − 1 − d is added to the score of a key d positions before the query;
 // sequences have at most n tokens.
 //
-// Attributes: scale (1). kv_heads divides heads: that many query heads share one key head.
-// Sequences and their key heads are distributed over the workers.
+// Attributes: scale (1); softcap (0: none), which limits scores by a tanh before the bias. kv_heads
+// divides heads: that many query heads share one key head. Sequences and their key heads are
+// distributed over the workers.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -89,6 +90,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
       made->points_ = bias[1];
     }
     made->scale_ = context.attributes.Float("scale", 1.0f);
+    made->softcap_ = context.attributes.Float("softcap", 0.0f);
     made->width_ = context.width;
     return std::unique_ptr<Kernel>(std::move(made));
   }
@@ -215,6 +217,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     head.keys = keys;
     head.values = values;
     head.scale = scale_;
+    head.softcap = softcap_;
     const int64_t shared = heads_ / kv_heads_;
     if (added >= kManyQueries) return AttendMany(args, head, first, kv * shared, shared, scratch);
     for (int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
@@ -259,6 +262,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     head.q_row = paged.q_row;
     head.out_row = paged.out_row;
     head.scale = scale_;
+    head.softcap = softcap_;
     head.last_seen = paged.cached;
     head.mask_row = -1;
     PackHead(head, packed);
@@ -273,7 +277,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
   int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 0, head_size_ = 0, value_size_ = 0;
   int64_t sequences_ = 0, most_blocks_ = 0, num_blocks_ = 0, block_tokens_ = 0;
   int64_t points_ = 0;  // of the bias
-  float scale_ = 1.0f;
+  float scale_ = 1.0f, softcap_ = 0.0f;
   TensorDesc offsets_;
   int width_ = 1;
 };

@@ -25,6 +25,7 @@ struct PagedHead {
   const float* values = nullptr;
   int64_t keys_block = 0, values_block = 0;  // elements from one block to the next
   float scale = 1.0f;
+  float softcap = 0.0f;  // limits scores by a tanh; 0: none
   // Added to the score of a key d positions before the query: bias[−d]; null: nothing. Only for
   // causal attention.
   const float* bias = nullptr;

@@ -119,6 +119,7 @@ void AttendPagedHead(const PagedHead& s, float* scratch) {
     for (int64_t key = 0; key < seen; key += kAttentionBlock) {
       const int64_t keys = std::min(kAttentionBlock, seen - key);
       PagedScores(s, q, key, keys, scores);
+      if (s.softcap != 0) Cap(s.softcap, keys, scores);
       if (s.bias != nullptr) {
         const float* bias = s.bias - (seen - 1) + key;
         for (int64_t j = 0; j < keys; ++j) scores[j] += bias[j];

@@ -40,6 +40,7 @@ struct DecoderForm {
   bool angles_by_rows = false;   // rotary angles by Mul, a row for each frequency
   bool looked_up_mask = false;   // Llama: as torch.export writes attention_mask[arange, arange]
   int64_t sliding = 0;           // of looked_up_mask: tokens that a query sees; 0: all
+  float softcap = 0;             // Llama: limits scores by a tanh; 0: none
   FusedAttention fused = FusedAttention::kNone;
   bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
   bool one_length = false;     // kGroupQuery: seqlens_k of no dimension
@@ -149,7 +150,13 @@ class DecoderBuilder {
       Node("MatMul", {q, p + ".kt"}, p + ".products");
       Scalar(p + ".scale", static_cast<float>(1 / std::sqrt(s_.columns)));
       Node("Mul", {p + ".products", p + ".scale"}, p + ".scaled");
-      Node("Add", {p + ".scaled", mask}, p + ".scores");
+      std::string scaled = p + ".scaled";
+      if (form_.softcap > 0) {
+        const std::string cap = Scalar(p + ".cap", form_.softcap);
+        Node("Tanh", {Node("Div", {scaled, cap}, p + ".shrunk")}, p + ".tanh");
+        scaled = Node("Mul", {p + ".tanh", cap}, p + ".capped");
+      }
+      Node("Add", {scaled, mask}, p + ".scores");
       Node("Softmax", {p + ".scores"}, p + ".weights").Int("axis", -1);
       x = Gated(p, Attended(p, x, v));
     }

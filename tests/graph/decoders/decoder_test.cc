@@ -194,6 +194,28 @@ TEST(DecoderTest, WhatExportersWriteIsProved) {
   EXPECT_GE(count, 16);
 }
 
+// As newer exporters do: then no size of 0 means that of the input.
+TEST(DecoderTest, HeadsMayBeMergedWithTheBatchByAllSizes) {
+  auto imported = ImportOnnxFile(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders" /
+                                 "bloom_hf5_torchscript_eager_14.onnx");
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  int count = 0;
+  for (Node& node : imported->graph.nodes) {
+    if (node.def->name != "Reshape") continue;
+    const Value& shape = imported->graph.values[static_cast<size_t>(node.inputs[1])];
+    const auto sizes =
+        shape.is_constant() ? shape.constant.values<int64_t>() : std::span<const int64_t>();
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) continue;
+    node.attributes.Set("allowzero", int64_t{1});
+    ++count;
+  }
+  EXPECT_GT(count, 5);
+  const auto graph = NormaliseDecoder(imported->graph);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto model = MakeDecoder(*graph);
+  EXPECT_TRUE(model.ok()) << model.status();
+}
+
 // Why an exporter's file with one change is refused.
 std::string RefusedExport(const char* name, void (*change)(Graph&)) {
   auto imported = ImportOnnxFile(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "decoders" /
@@ -439,6 +461,26 @@ TEST(DecoderTest, EncoderDecodersAreProvedFromTheTwoFilesThatNeedNoPast) {
 
 std::filesystem::path EncoderDecoder(const char* name) {
   return std::filesystem::path(CHAIRLIFT_TEST_MODELS) / ".." / "encoder_decoders" / name;
+}
+
+TEST(DecoderTest, AnEncoderDecoderMayHaveACacheOfItsOwnTokens) {
+  const auto folder = EncoderDecoder("bart_hf5_dynamo_sdpa");
+  const auto decoder = ImportOnnxFile(folder / "decoder_model_cached.onnx");
+  const auto encoder = ImportOnnxFile(folder / "encoder_model.onnx");
+  ASSERT_TRUE(decoder.ok() && encoder.ok()) << decoder.status() << encoder.status();
+  const auto model = MakeDecoder(decoder->graph, &encoder->graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CountOf(model->graph, "PagedAttention"), 2);
+  EXPECT_EQ(CountOf(model->graph, "SourceAttention"), 2);
+  // Keys and values of the source as inputs are not enough.
+  Graph given = decoder->graph;
+  for (const ValueId id : given.inputs) {
+    Value& value = given.values[static_cast<size_t>(id)];
+    if (value.name == "past_key_values.1.key") value.name = "past_key_values.1.encoder.key";
+  }
+  const auto refused = MakeDecoder(given, &encoder->graph);
+  EXPECT_TRUE(absl::IsUnimplemented(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("as in decoder_model.onnx"));
 }
 
 TEST(DecoderTest, OfAMergedFileTheBranchThatHasNoPastIsTaken) {

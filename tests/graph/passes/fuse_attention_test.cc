@@ -43,6 +43,9 @@ struct Options {
   bool back = true;    // transposed back behind it
   bool weights_are_read = false;
   bool scores_are_read = false;
+  float softcap = 0;
+  bool scaled_behind_softcap = false;
+  bool columns_last = true;  // else queries and values are made with columns before tokens
   int64_t axis = -1;
 };
 
@@ -62,6 +65,15 @@ class AttentionGraph {
     };
     ValueId q = transpose(heads(x), {0, 2, 1, 3});
     ValueId v = transpose(heads(b_.Op("Exp", {x})), {0, 2, 1, 3});
+    if (!o_.columns_last) {
+      const auto behind = [&](ValueId from) {
+        const ValueId flat =
+            b_.Op("Reshape", {transpose(from, {0, 2, 1}), Integers({0, kHeads, kColumns, -1})});
+        return transpose(flat, {0, 1, 3, 2});
+      };
+      q = behind(x);
+      v = behind(b_.Op("Exp", {x}));
+    }
     ValueId k = heads(b_.Op("Neg", {x}));
     if (o_.keys == Keys::kTransposedOnce) {
       k = transpose(k, {0, 2, 3, 1});
@@ -85,6 +97,11 @@ class AttentionGraph {
     if (o_.scores_are_read) b_.Output(b_.Op("Abs", {scores}));
     if (o_.mask == Masked::kAddFirst) scores = b_.Op("Add", {scores, seen_});
     if (o_.scale == Scale::kAfter) scores = b_.Op("Div", {scores, Number(2)});
+    if (o_.softcap > 0) {
+      const ValueId limited = b_.Op("Tanh", {b_.Op("Div", {scores, Number(o_.softcap)})});
+      scores = b_.Op("Mul", {limited, Number(o_.softcap)});
+      if (o_.scaled_behind_softcap) scores = b_.Op("Mul", {scores, Number(2)});
+    }
     scores = Mask(scores);
     ValueId weights = b_.Op("Softmax", {scores}, Axis(o_.axis));
     if (o_.weights_are_read) b_.Output(b_.Op("Abs", {weights}));
@@ -180,6 +197,24 @@ TEST(FuseAttentionTest, WhereverTheScaleStands) {
     SCOPED_TRACE(static_cast<int>(scale));
     ExpectFused({.scale = scale});
   }
+}
+
+TEST(FuseAttentionTest, WithASoftcapBeforeTheMask) {
+  for (const Masked mask : {Masked::kNot, Masked::kAdd, Masked::kFillTrue}) {
+    for (const Scale scale : {Scale::kNone, Scale::kAfter, Scale::kBefore}) {
+      ExpectFused({.scale = scale, .mask = mask, .softcap = 0.8f});
+    }
+  }
+  ExpectLeft({.softcap = 0.8f, .scaled_behind_softcap = true}, "no product of queries and keys");
+  ExpectLeft({.mask = Masked::kAddFirst, .softcap = 0.8f}, "no product of queries and keys");
+}
+
+TEST(FuseAttentionTest, OperandsWhoseColumnsStandBeforeTokensAreTransposedFirst) {
+  const Graph graph = AttentionGraph({.columns_last = false}).Build();
+  const PassResult r = RunPass("fuse_attention", graph);
+  EXPECT_EQ(r.rewrites, 1);
+  const std::vector<Tensor> inputs = Inputs(false);
+  ExpectClose(Evaluate(graph, inputs), Evaluate(r.graph, inputs));
 }
 
 TEST(FuseAttentionTest, HoweverTheMaskIsWritten) {

@@ -149,6 +149,17 @@ TEST(RaggedTest, TokensStayWholeInOtherShapes) {
   Refuses("output", [](Model& m) { return m.Op("Reshape", {m.x, m.Ints({-1, kWidth})}); });
 }
 
+TEST(RaggedTest, ConvolutionsOfOneTapWorkTokenByToken) {
+  for (const int64_t group : {1, 2}) {
+    Packs([&](Model& m) {
+      const ValueId y = m.Op(
+          "Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({4, kWidth / group, 1}), m.Floats({4})},
+          Attrs({{"group", group}}));
+      return m.Transpose(y, {0, 2, 1});
+    });
+  }
+}
+
 TEST(RaggedTest, PlacesOfTokens) {
   const auto embedded = [](Model& m, ValueId places) {  // [1, length], [length] or [batch, length]
     return m.Op("Add", {m.x, m.Op("Gather", {m.Floats({kTable, kWidth}), places})});
@@ -261,6 +272,89 @@ TEST(RaggedTest, PoolingBySequence) {
   }
 }
 
+// [batch]: the numbers of the sequences.
+ValueId Numbers(Model& m) { return m.Range(m.SizeOf(m.x, 0)); }
+ValueId Column(Model& m, ValueId rows) { return m.Op("Unsqueeze", {rows, m.Ints({-1})}); }
+// x[numbers, index].
+ValueId PickedAt(Model& m, ValueId from, ValueId numbers, ValueId index) {
+  const ValueId at =
+      m.Op("Concat", {Column(m, numbers), Column(m, index)}, Attrs({{"axis", int64_t{-1}}}));
+  return m.Op("GatherND", {from, at});
+}
+ValueId LastCounted(Model& m) {
+  return m.Op("Sub", {m.Reduce("ReduceSum", m.mask, {1}, false), m.Int(1)});
+}
+
+TEST(RaggedTest, OneTokenOfEachSequenceByData) {
+  const auto attended = [](Model& m) { return m.Attention(m.x, m.Added(m.MaskOfKeys())); };
+  RaggedModel model =
+      Packs([&](Model& m) { return PickedAt(m, attended(m), Numbers(m), LastCounted(m)); });
+  EXPECT_EQ(Count(model, "RaggedToken"), 1);
+  EXPECT_TRUE(model.rows_ignore_trailing && !model.rows_ignore_masked);
+  model = Packs([&](Model& m) {  // counted from the end of all tokens
+    const ValueId index = m.Op("Sub", {m.Int(0), m.Reduce("ReduceSum", m.mask, {1}, false)});
+    return PickedAt(m, attended(m), Numbers(m), index);
+  });
+  EXPECT_FALSE(model.rows_ignore_trailing);
+  Packs([&](Model& m) {
+    return m.Op("GatherND", {m.x, Column(m, LastCounted(m))}, Attrs({{"batch_dims", int64_t{1}}}));
+  });
+  for (const int64_t width : {kWidth, int64_t{1}}) {
+    Packs([&](Model& m) {
+      const ValueId one = m.Op("Unsqueeze", {LastCounted(m), m.Ints({1, 2})});
+      const ValueId from = width == 1 ? m.Reduce("ReduceMax", m.x, {2}, true) : m.x;
+      const ValueId spread = m.Op("Expand", {one, m.Ints({1, 1, width})});
+      return m.Op("GatherElements", {from, spread}, Attrs({{"axis", int64_t{1}}}));
+    });
+  }
+  for (const int64_t last : {0, 1}) {
+    for (const int64_t type : {6, 7}) {  // int32, int64
+      Packs([&](Model& m) {              // the first, or last, of the largest ids
+        const ValueId best = m.Op(
+            "ArgMax", {m.To(m.ids, type)},
+            Attrs({{"axis", int64_t{1}}, {"keepdims", int64_t{0}}, {"select_last_index", last}}));
+        return PickedAt(m, m.x, Numbers(m), best);
+      });
+      Packs([&](Model& m) {  // where the mask is 1 or the id is 3, and none is
+        const ValueId three = m.To(m.Op("Equal", {m.ids, m.Int(3)}), type);
+        return m.Op(
+            "ArgMax", {three},
+            Attrs({{"axis", int64_t{-1}}, {"keepdims", int64_t{1}}, {"select_last_index", last}}));
+      });
+      Packs([&](Model& m) {
+        return m.Op("ArgMax", {m.To(m.Op("Mul", {m.x, m.Number(3)}), type)},
+                    Attrs({{"axis", int64_t{1}}, {"keepdims", last}, {"select_last_index", last}}));
+      });
+    }
+  }
+}
+
+TEST(RaggedTest, TokensOfOtherSequencesAreRefused) {
+  const auto refuses = [](const std::string& what, const auto& numbers) {
+    Refuses(what, [&](Model& m) { return PickedAt(m, m.x, numbers(m), LastCounted(m)); });
+  };
+  refuses("", [](Model& m) { return m.Op("Mul", {Numbers(m), m.Int(0)}); });
+  refuses("", [](Model& m) {  // in reverse
+    const ValueId end = m.Op("Sub", {m.Scalar(m.SizeOf(m.x, 0)), m.Int(1)});
+    return m.Op("Sub", {end, Numbers(m)});
+  });
+  refuses("(GatherND)", [](Model& m) { return LastCounted(m); });
+  refuses("", [](Model& m) {  // as many as tokens
+    return m.Range(m.SizeOf(m.x, 1));
+  });
+  Refuses("", [](Model& m) {  // the wrong way round
+    const ValueId at = m.Op("Concat", {Column(m, LastCounted(m)), Column(m, Numbers(m))},
+                            Attrs({{"axis", int64_t{-1}}}));
+    return m.Op("GatherND", {m.x, at});
+  });
+  Refuses("", [](Model& m) {  // one column of the token that its sequence's number says
+    const ValueId one = m.Op("Unsqueeze", {Numbers(m), m.Ints({1, 2})});
+    const ValueId spread = m.Op("Expand", {one, m.Ints({1, 1, kWidth})});
+    return m.Op("GatherElements", {m.x, spread}, Attrs({{"axis", int64_t{1}}}));
+  });
+  Refuses("(ArgMax", [](Model& m) { return m.Along("ArgMax", m.x, 1); });  // NaN is not followed
+}
+
 TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
   for (const int64_t axis : {0, 1}) {
     for (const char* op : {"Softmax", "LogSoftmax", "ArgMax"}) {
@@ -298,8 +392,16 @@ TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
   });
   Refuses("(GatherElements", [](Model& m) { return m.Along2("GatherElements", m.ids, m.ids, 1); });
   Refuses("(Pad", [](Model& m) { return m.Op("Pad", {m.x, m.Ints({0, 1, 0, 0, 0, 0})}); });
-  Refuses("(Conv", [](Model& m) {
-    return m.Op("Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({2, kWidth, 1})});
+  for (const auto& [name, sizes] :
+       {std::pair("strides", std::vector<int64_t>{2}), {"pads", std::vector<int64_t>{1, 0}}}) {
+    Refuses("(Conv", [&](Model& m) {
+      return m.Op("Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({2, kWidth, 1})},
+                  Attrs({{name, sizes}}));
+    });
+  }
+  Refuses("(Conv", [&](Model& m) {
+    return m.Op("Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({2, kWidth, 3})},
+                Attrs({{"pads", std::vector<int64_t>{1, 1}}}));
   });
   Refuses("(NonZero", [](Model& m) { return m.Op("NonZero", {m.x}); });
   Refuses("(DynamicQuantizeLinear", [](Model& m) {
@@ -413,6 +515,40 @@ TEST(RaggedTest, MasksOfLaterKeys) {
 }
 
 // The mask hides nothing if the ids are 0 and 1. Requests with other ids run alone.
+// As transformers tells sequences apart that share a row: places that do not follow on each other.
+TEST(RaggedTest, MasksOfSequencesInOneRow) {
+  for (const int64_t step : {1, 2}) {
+    const Build build = [&](Model& m) {
+      const ValueId length = m.SizeOf(m.x, 1);
+      const ValueId places =
+          m.Op("Expand", {m.Op("Unsqueeze", {m.Range(length), m.Ints({0})}), m.SizesOf(m.x)});
+      const ValueId before = m.Op("Sub", {m.Slice(places, 0, m.Ints({1}), 1), m.Int(step)});
+      const ValueId all = m.Op("Concat", {before, places}, Attrs({{"axis", int64_t{-1}}}));
+      const ValueId steps = m.Op("Sub", {m.Slice(all, 1, m.Op("Add", {length, m.Ints({1})}), 1),
+                                         m.Slice(all, 0, length, 1)});
+      const ValueId begins = m.To(m.Op("Not", {m.Op("Equal", {steps, m.Int(1)})}), 7);
+      const ValueId number = m.Op("CumSum", {begins, m.Int(1)});
+      const ValueId same = m.Op("Equal", {m.Op("Unsqueeze", {number, m.Ints({1, 3})}),
+                                          m.Op("Unsqueeze", {number, m.Ints({1, 2})})});
+      return m.Attention(m.x, m.Added(m.Op("And", {same, BeforeQuery(m)})));
+    };
+    if (step == 1) {
+      Packs(build);
+    } else {
+      Refuses("(Attention)", build);  // the first place differs; all are one sequence all the same
+    }
+  }
+}
+
+TEST(RaggedTest, TablesThatArePickedFromLimitTheLength) {
+  const RaggedModel model = Packs([](Model& m) {
+    const ValueId places = m.Op("Unsqueeze", {m.Range(m.SizeOf(m.x, 1)), m.Ints({0, 2})});
+    const ValueId at = m.Op("Expand", {places, m.SizesOf(m.x, {1})});
+    return m.Op("Add", {m.x, m.Op("GatherND", {m.Floats({kTable, kWidth}), at})});
+  });
+  EXPECT_EQ(model.max_length, kTable);
+}
+
 TEST(RaggedTest, InputsThatAMaskIsReadFromAreMarks) {
   for (const bool causal : {false, true}) {
     const RaggedModel model = Packs([&](Model& m) {

@@ -67,7 +67,7 @@ class RandomGraph {
   }
 
   ValueId Add() {
-    switch (Below(28)) {
+    switch (Below(30)) {
       case 0:
         return m_.Op(OneOf({"Relu", "Neg", "Abs"}), {Any()});
       case 1:
@@ -151,6 +151,23 @@ class RandomGraph {
         sizes_.push_back(m_.Op("Where", {m_.Op("Equal", {Size(), m_.Ints({-1})}), Size(),
                                          m_.Op("Identity", {Size()})}));
         return m_.Op("Range", {m_.Int(0), m_.Scalar(Size()), m_.Int(1)});
+      case 27:
+        return m_.Op("ArgMax", {m_.To(OneOf({Any(), m_.ids, m_.x}), OneOf<int64_t>({6, 7, 7, 1}))},
+                     Attrs({{"axis", OneOf<int64_t>({1, 1, -1, 0, 2})},
+                            {"keepdims", static_cast<int64_t>(Below(2))},
+                            {"select_last_index", static_cast<int64_t>(Below(2))}}));
+      case 28: {
+        const ValueId numbers = m_.Range(Below(3) == 0 ? Size() : m_.SizeOf(m_.x, 0));
+        const ValueId last = m_.Op("Sub", {m_.Reduce("ReduceSum", m_.mask, {1}, false), m_.Int(1)});
+        const ValueId column = m_.Op("Unsqueeze", {last, m_.Ints({-1})});
+        if (Below(3) == 0) {
+          return m_.Op("GatherND", {Any(), column},
+                       Attrs({{"batch_dims", static_cast<int64_t>(Below(2))}}));
+        }
+        const ValueId at = m_.Op("Concat", {m_.Op("Unsqueeze", {numbers, m_.Ints({-1})}), column},
+                                 Attrs({{"axis", int64_t{1}}}));
+        return m_.Op("GatherND", {OneOf({Any(), m_.x, m_.ids}), at});
+      }
       default: {
         const ValueId apart =
             m_.Op("Sub", {m_.Op("Unsqueeze", {m_.Range(m_.SizeOf(m_.x, 1)), m_.Ints({1})}),

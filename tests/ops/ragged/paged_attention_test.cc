@@ -30,6 +30,7 @@ struct Case {
   int64_t block = 4;
   int width = 1;
   int64_t reach = 0;  // of a bias; 0: there is none
+  float softcap = 0;
 };
 
 class PagedCheck {
@@ -78,6 +79,7 @@ class PagedCheck {
                                  blocks_, keys_, values_},
                       .domain = "chairlift"};
     call.attributes.Set("scale", 0.3f);
+    if (c_.softcap > 0) call.attributes.Set("softcap", c_.softcap);
     if (c_.reach > 0) {
       bias_ = RandomTensor(DType::kFloat, {c_.heads, 2 * c_.reach + 1}, -2, 2, 4);
       call.inputs.push_back(bias_);
@@ -143,6 +145,7 @@ class PagedCheck {
                  At(past_k_[r], k_, r, j, kv, d);
       }
       score *= 0.3f;
+      if (c_.softcap > 0) score = c_.softcap * std::tanh(score / c_.softcap);
       if (c_.reach > 0) {
         score += bias_.data<float>()[h * (2 * c_.reach + 1) + c_.reach + j - place];
       }
@@ -210,6 +213,12 @@ TEST(PagedAttentionTest, ABiasMayFollowFromDistances) {
   PagedCheck({.cached = {0, 5, 3, 17, 0}, .added = {7, 1, 0, 1, 20}, .spare = 3, .reach = 19})
       .Run();
   PagedCheck({.cached = {9, 0, 31}, .added = {30, 8, 9}, .width = 2, .reach = 60}).Run();
+}
+
+TEST(PagedAttentionTest, ScoresMayBeLimited) {
+  PagedCheck({.cached = {0, 5, 3, 17, 0}, .added = {7, 1, 0, 1, 20}, .spare = 3, .softcap = 0.7f})
+      .Run();
+  PagedCheck({.cached = {9, 0, 31}, .added = {30, 8, 1}, .reach = 60, .softcap = 2.0f}).Run();
 }
 
 // A sequence in pieces of those sizes, each beside another sequence; its rows of y.

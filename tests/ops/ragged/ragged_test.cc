@@ -143,6 +143,29 @@ TEST(RaggedTokenTest, PicksFromEitherEnd) {
   }
 }
 
+TEST(RaggedTokenTest, PicksWhatEachSequenceSays) {
+  const Packing packing{{3, 0, 7, 2, 0}, 4};
+  const std::vector<int64_t> indices = {-1, 9, 5, 0, -9};  // of empty sequences any
+  const Tensor x = RandomTensor(DType::kFloat, {packing.tokens(), 3}, -9, 9, 7);
+  const Tensor given = Tensor::Of<int64_t>({5}, std::span<const int64_t>(indices));
+  const OperatorCall call{
+      .name = "RaggedToken", .inputs = {x, Offsets(packing.lengths), given}, .domain = "chairlift"};
+  const std::vector<double> got = Results(call, {5, 3});
+  const std::vector<double> values = AsDoubles(x);
+  ForSequences(packing, 3, [&](int64_t s, int64_t begin, int64_t length, int64_t c) {
+    const int64_t index = indices[static_cast<size_t>(s)];
+    const int64_t token = index < 0 ? begin + length + index : begin + index;
+    ASSERT_EQ(got[static_cast<size_t>(s * 3 + c)],
+              length == 0 ? 0 : values[static_cast<size_t>(token * 3 + c)]);
+  });
+  for (const int64_t beyond : {3, -4}) {
+    const Tensor wrong = Tensor::Of<int64_t>({2}, {0, beyond});
+    const OperatorCall bad{
+        .name = "RaggedToken", .inputs = {x, Offsets({4, 3}), wrong}, .domain = "chairlift"};
+    EXPECT_EQ(RunOperator(bad).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(RaggedTokenTest, ASequenceThatIsTooShortIsAnError) {
   const Tensor x = RandomTensor(DType::kFloat, {5}, 0, 1, 1);
   for (const int64_t index : {2, -3}) {

@@ -77,7 +77,7 @@ class Original {
   // The logits of the last token.
   StatusOr<std::vector<float>> Run(std::span<const int64_t> given) {
     std::vector<int64_t> tokens(given.begin(), given.end());
-    if (ports_.source >= 0) {  // it takes all of them, and no past
+    if (past_.empty()) {  // it takes all of them
       so_far_.insert(so_far_.end(), given.begin(), given.end());
       tokens = so_far_;
     }
@@ -96,7 +96,7 @@ class Original {
     for (size_t i = 0; i < past_.size(); ++i) {
       past_[i] = outputs[static_cast<size_t>(ports_.caches[i].output)];
     }
-    if (ports_.source < 0) cached_ += added;
+    if (!past_.empty()) cached_ += added;
     const Tensor& logits = outputs[static_cast<size_t>(ports_.logits)];
     if (logits.shape().rank() != 3 || logits.shape()[1] != added) {
       return Unimplemented("its logits have shape {}", logits.shape().ToString());
