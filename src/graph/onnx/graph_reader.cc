@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "graph/onnx/attribute_proto.h"
+#include "graph/onnx/contrib/contrib.h"
 #include "graph/onnx/functions.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
+#include "graph/onnx/sequences.h"
 #include "graph/onnx/tensor_proto.h"
 #include "graph/onnx/unique_names.h"
 
@@ -30,6 +32,9 @@ using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 // Functions may call functions, so a small file may unfold into any number of nodes.
 constexpr int kMaxFunctionDepth = 64;
 constexpr int kMaxInlinedNodes = 200'000;
+// Elements of all sequences, because each operator copies its sequence, and nodes made for them.
+constexpr int64_t kMaxElementsInSequences = 1'000'000;
+constexpr int64_t kMaxNodesForSequences = 50'000;
 // Depth of nested sub-graphs: protobuf bounds it within one graph, but not across functions.
 constexpr int kMaxGraphDepth = 40;
 // Bytes of names inside functions: each call makes new ones.
@@ -49,6 +54,17 @@ StatusOr<Opsets> ReadOpsets(const Imports& imports) {
     opsets[domain] = import.version();
   }
   return opsets;
+}
+
+// The version of a domain. Files may use these domains without importing them: then it is the
+// latest, as in ONNX Runtime.
+std::optional<int64_t> OpsetOf(const std::string& domain, const Opsets& opsets) {
+  constexpr int64_t kLatestContrib = 1, kLatestMl = 5;
+  const auto it = opsets.find(domain);
+  if (it != opsets.end()) return it->second;
+  if (domain == kContribDomain) return kLatestContrib;
+  if (domain == kMlDomain) return kLatestMl;
+  return std::nullopt;
 }
 
 // A graph that is being read.
@@ -88,6 +104,7 @@ struct Scope {
   // The function's outputs, with the names of the call.
   std::unordered_map<std::string, Target> results = {};
   std::unordered_map<std::string, ValueId> names = {};
+  std::unordered_map<std::string, Sequence> sequences = {};
   std::unordered_map<std::string, ValueInfo> declared = {};
 
   Graph& graph() const { return frame->builder.graph(); }
@@ -182,7 +199,8 @@ class Reader {
     // For intermediate values only the type is used. Shapes are inferred; those in files are often
     // left over from before the model's inputs were made dynamic.
     for (const auto& info : proto.value_info()) {
-      if (IsFourBits(scope, info.name())) continue;  // known already
+      if (IsFourBits(scope, info.name())) continue;   // known already
+      if (info.type().has_sequence_type()) continue;  // resolved by sequences.h
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo declared, Declared(info));
       declared.shape = SymbolicShape();
       scope.declared[info.name()] = std::move(declared);
@@ -200,6 +218,12 @@ class Reader {
     CHAIRLIFT_RETURN_IF_ERROR(ReadNodes(proto.node(), scope));
     for (const auto& output : proto.output()) {
       const ValueId id = Resolve(scope, output.name()).value_or(kNoValue);
+      if (id == kNoValue && FindSequence(scope, output.name()) != nullptr) {
+        return Unimplemented(
+            "output '{}' is a sequence; only tensors can leave a graph: join its elements with "
+            "ConcatFromSequence",
+            output.name());
+      }
       if (id == kNoValue) {
         return InvalidArgument(
             "output '{}' of the model is not defined: no node or input has this "
@@ -229,7 +253,7 @@ class Reader {
 
   Status Define(Scope& scope, const std::string& name, ValueId id) {
     if (name.empty()) return InvalidArgument("a value has no name");
-    if (!scope.names.emplace(name, id).second) {
+    if (scope.sequences.contains(name) || !scope.names.emplace(name, id).second) {
       return InvalidArgument("value '{}' is defined a second time", name);
     }
     return absl::OkStatus();
@@ -341,6 +365,22 @@ class Reader {
     return id;
   }
 
+  // The sequence called `name`; null if that is something else. Its tensors are captured from an
+  // enclosing graph if they belong there.
+  const Sequence* FindSequence(Scope& scope, const std::string& name) {
+    if (const auto it = scope.sequences.find(name); it != scope.sequences.end()) {
+      return &it->second;
+    }
+    if (scope.names.contains(name) || scope.parent == nullptr) return nullptr;
+    const Sequence* const outer = FindSequence(*scope.parent, name);
+    if (outer == nullptr) return nullptr;
+    const auto import = [&](ValueId id) { return Import(*scope.frame, *scope.parent->frame, id); };
+    Sequence here = *outer;
+    for (ValueId& id : here.elements) id = import(id);
+    if (here.whole != kNoValue) here.whole = import(here.whole);
+    return &(scope.sequences[name] = std::move(here));
+  }
+
   // The value `id` of `home` in the graph of `frame`, captured through each graph in between.
   // `home` is the frame itself or encloses it.
   ValueId Import(Frame& frame, Frame& home, ValueId id) {
@@ -363,10 +403,10 @@ class Reader {
   // --- Nodes -------------------------------------------------------------------------------------
 
   Status ReadNodes(const Nodes& nodes, Scope& scope) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> order,
-                               OrderNodes(nodes, [&](const std::string& name) {
-                                 return Resolve(scope, name).has_value();
-                               }));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        const std::vector<int> order, OrderNodes(nodes, [&](const std::string& name) {
+          return Resolve(scope, name).has_value() || FindSequence(scope, name) != nullptr;
+        }));
     for (const int i : order) {
       CHAIRLIFT_RETURN_IF_ERROR(ReadNode(nodes[i], i, scope));
     }
@@ -382,21 +422,41 @@ class Reader {
     node.name = node_names_.Take(scope.function_depth > 0 ? InlinedName(scope.prefix, name) : name);
     node.op_type = proto.op_type();
     node.domain = CanonicalDomain(proto.domain());
+    std::vector<SequenceOperand> operands;
+    const std::string* reads_sequence = nullptr;
     for (const std::string& input : proto.input()) {
+      SequenceOperand& operand = operands.emplace_back();
       const std::optional<ValueId> id = input.empty() ? kNoValue : Resolve(scope, input);
-      if (!id) return InvalidArgument("{} reads '{}', which nothing defines", where, input);
-      node.inputs.push_back(*id);
+      if (!id) operand.sequence = FindSequence(scope, input);
+      if (operand.sequence != nullptr) reads_sequence = &input;
+      if (!id && operand.sequence == nullptr) {
+        return InvalidArgument("{} reads '{}', which nothing defines", where, input);
+      }
+      operand.value = node.inputs.emplace_back(id.value_or(kNoValue));
     }
     if (const Function* function = functions_.Find(proto); function != nullptr) {
-      return Annotate(Inline(*function, proto, node, scope), where);
+      return Annotate(Inline(*function, proto, node, operands, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckFourBits(node, scope), where));
-    const auto opset = scope.opsets->find(node.domain);
-    if (opset == scope.opsets->end()) {
+    if (IsSequenceOperator(node)) {
+      return Annotate(ReadSequenceNode(proto, operands, node, scope), where);
+    }
+    if (reads_sequence != nullptr) {
+      if (node.domain.empty() && node.op_type == "Identity" && proto.output_size() == 1) {
+        return Annotate(DefineSequence(scope, proto.output(0), *operands[0].sequence), where);
+      }
+      return Unimplemented(
+          "{} reads the sequence '{}'; sequences are resolved at load, so only sequence operators "
+          "and Identity can read them: export the model without sequences in loops, branches and "
+          "SequenceMap",
+          where, *reads_sequence);
+    }
+    const std::optional<int64_t> opset = OpsetOf(node.domain, *scope.opsets);
+    if (!opset) {
       return InvalidArgument("{}: the file imports no opset of domain '{}'", where,
                              node.domain.empty() ? "ai.onnx" : node.domain);
     }
-    node.opset = static_cast<int>(std::min<int64_t>(opset->second, 1 << 20));
+    node.opset = static_cast<int>(std::min<int64_t>(*opset, 1 << 20));
     if (node.domain.empty() && node.op_type == "Constant") {
       return Annotate(ReadConstant(proto, scope), where);
     }
@@ -405,6 +465,44 @@ class Reader {
       CHAIRLIFT_ASSIGN_OR_RETURN(node.outputs.emplace_back(), DefineOutput(scope, output));
     }
     return scope.frame->builder.Emit(std::move(node));
+  }
+
+  Status DefineSequence(Scope& scope, const std::string& name, Sequence sequence) {
+    sequence_elements_ += std::ssize(sequence.elements);
+    if (sequence_elements_ > kMaxElementsInSequences) {
+      return ResourceExhausted("the sequences of the model have more than {} elements together",
+                               kMaxElementsInSequences);
+    }
+    if (name.empty()) return absl::OkStatus();
+    if (scope.names.contains(name) || !scope.sequences.emplace(name, std::move(sequence)).second) {
+      return InvalidArgument("value '{}' is defined a second time", name);
+    }
+    return absl::OkStatus();
+  }
+
+  Status ReadSequenceNode(const onnx::NodeProto& proto,
+                          const std::vector<SequenceOperand>& operands, OnnxNode& node,
+                          Scope& scope) {
+    CHAIRLIFT_RETURN_IF_ERROR(ReadAttributes(proto, scope, node));
+    if (proto.output_size() != 1) {
+      return InvalidArgument("it gives 1 output, not {}", proto.output_size());
+    }
+    GraphBuilder& builder = scope.frame->builder;
+    builder.Begin(node);
+    const auto before = std::ssize(builder.graph().nodes);
+    CHAIRLIFT_ASSIGN_OR_RETURN(SequenceResult result, ResolveSequence(node, operands, builder));
+    sequence_nodes_ += std::ssize(builder.graph().nodes) - before;
+    if (sequence_nodes_ > kMaxNodesForSequences) {
+      return ResourceExhausted("the sequences of the model take more than {} nodes",
+                               kMaxNodesForSequences);
+    }
+    const std::string& name = proto.output(0);
+    if (result.value == kNoValue) return DefineSequence(scope, name, std::move(result.sequence));
+    if (name.empty()) return absl::OkStatus();
+    if (scope.is_main() && main_outputs_.contains(name)) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(result.value, Named(scope, result.value, name));
+    }
+    return Define(scope, name, result.value);
   }
 
   StatusOr<ValueId> DefineOutput(Scope& scope, const std::string& name) {
@@ -530,7 +628,7 @@ class Reader {
   }
 
   Status Inline(const Function& function, const onnx::NodeProto& call, const OnnxNode& node,
-                Scope& scope) {
+                const std::vector<SequenceOperand>& operands, Scope& scope) {
     const onnx::FunctionProto& proto = *function.proto;
     if (std::find(active_.begin(), active_.end(), &function) != active_.end()) {
       return InvalidArgument("function {} calls itself, directly or through others", proto.name());
@@ -565,6 +663,10 @@ class Reader {
     }
     for (int i = 0; i < proto.input_size(); ++i) {
       const ValueId id = i < static_cast<int>(node.inputs.size()) ? node.inputs[i] : kNoValue;
+      if (i < static_cast<int>(operands.size()) && operands[i].sequence != nullptr) {
+        CHAIRLIFT_RETURN_IF_ERROR(DefineSequence(inner, proto.input(i), *operands[i].sequence));
+        continue;
+      }
       CHAIRLIFT_RETURN_IF_ERROR(Define(inner, proto.input(i), id));
     }
     for (int i = 0; i < call.output_size(); ++i) {
@@ -578,6 +680,10 @@ class Reader {
       const std::string& name = call.output(i);
       if (name.empty()) continue;
       ValueId id = Resolve(inner, proto.output(i)).value_or(kNoValue);
+      if (const Sequence* const made = FindSequence(inner, proto.output(i)); made != nullptr) {
+        CHAIRLIFT_RETURN_IF_ERROR(DefineSequence(scope, name, *made));
+        continue;
+      }
       if (id == kNoValue) {
         return InvalidArgument("function {}: output '{}' is defined by nothing", proto.name(),
                                proto.output(i));
@@ -616,6 +722,7 @@ class Reader {
   DimensionNames dimension_names_;
   InferBudget budget_{.open_branches = true};  // inference over the whole graph is strict
   int64_t inlined_nodes_ = 0;
+  int64_t sequence_elements_ = 0, sequence_nodes_ = 0;
 };
 
 }  // namespace

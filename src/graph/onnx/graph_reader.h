@@ -10,7 +10,7 @@
 
 namespace chairlift {
 
-inline constexpr int kMinOpset = 6;
+inline constexpr int kMinOpset = 1;
 inline constexpr int kMaxOpset = 28;
 
 // The model's graph in normalised form, with the shapes that could be inferred on the way. `opset`

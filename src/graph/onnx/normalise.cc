@@ -26,6 +26,8 @@ Status CheckForm(const OnnxNode& node) {
 Status Normalise(OnnxNode& node, Rewriter& rewriter) {
   CHAIRLIFT_RETURN_IF_ERROR(CheckForm(node));
   if (IsContrib(node)) CHAIRLIFT_RETURN_IF_ERROR(NormaliseContrib(node, rewriter));
+  // Which inputs a runtime could overwrite, before opset 6.
+  if (node.domain.empty() && node.opset < 6) node.attributes.Erase("consumed_inputs");
   while (node.domain.empty()) {
     const NormaliseRule* next = nullptr;
     for (const NormaliseRule& rule : NormaliseRules()) {
