@@ -22,6 +22,7 @@
 #include "graph/onnx/sequences.h"
 #include "graph/onnx/tensor_proto.h"
 #include "graph/onnx/unique_names.h"
+#include "ops/generation/random.h"
 
 namespace chairlift {
 namespace {
@@ -72,6 +73,7 @@ struct Frame {
   GraphBuilder builder;
   Frame* outer = nullptr;  // the graph that contains this sub-graph
   int depth = 0;
+  bool repeats = false;                // it is part of a loop's body
   std::vector<ValueId> captured = {};  // values of the containing graph, in order of this graph's
                                        // captures
   std::unordered_map<ValueId, ValueId> imported = {};  // values taken from there
@@ -132,6 +134,7 @@ class Reader {
     budget_.nodes_left += 16 * static_cast<int64_t>(proto.node_size());
     ReserveNames(proto);
     Frame frame{GraphBuilder(graph, budget_, value_names_, /*is_body=*/false)};
+    main_ = &frame;
     Scope scope{.frame = &frame, .opsets = &opsets};
     for (int i = 0; i < proto.initializer_size(); ++i) {
       std::optional<RawDataInFile> in_file;
@@ -147,6 +150,9 @@ class Reader {
     return graph;
   }
 
+  // The input that holds the request's seeds; kNoValue: there is none.
+  ValueId seeds() const { return seeds_; }
+
  private:
   // --- Graphs ------------------------------------------------------------------------------------
 
@@ -161,7 +167,7 @@ class Reader {
   }
 
   // The sub-graph in attribute `name` of a node in `scope`.
-  StatusOr<std::shared_ptr<const Graph>> ReadBody(const Given& given, Scope& scope,
+  StatusOr<std::shared_ptr<const Graph>> ReadBody(const Given& given, bool repeats, Scope& scope,
                                                   std::vector<ValueId>& captures) {
     if (scope.frame->depth >= kMaxGraphDepth) {
       return InvalidArgument("sub-graphs are nested more than {} deep", kMaxGraphDepth);
@@ -170,7 +176,8 @@ class Reader {
     auto body = std::make_shared<Graph>();
     Frame frame{.builder = GraphBuilder(*body, budget_, value_names_, /*is_body=*/true),
                 .outer = scope.frame,
-                .depth = scope.frame->depth + 1};
+                .depth = scope.frame->depth + 1,
+                .repeats = repeats || scope.frame->repeats};
     Scope inner{.frame = &frame,
                 .opsets = given.home->opsets,
                 .parent = given.home,
@@ -461,10 +468,47 @@ class Reader {
       return Annotate(ReadConstant(proto, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(ReadAttributes(proto, scope, node), where));
+    if (DrawsRandomNumbers(node, scope.frame->builder)) {
+      CHAIRLIFT_RETURN_IF_ERROR(Annotate(AddSeeds(scope, node), where));
+    }
     for (const std::string& output : proto.output()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(node.outputs.emplace_back(), DefineOutput(scope, output));
     }
     return scope.frame->builder.Emit(std::move(node));
+  }
+
+  // Gives the node the request's seeds, an input of the model that clients do not send.
+  Status AddSeeds(Scope& scope, OnnxNode& node) {
+    if (scope.frame->repeats) {
+      return Unimplemented(
+          "it draws random numbers inside a Loop or Scan, where every iteration would draw the "
+          "same; draw those of all iterations before the loop");
+    }
+    Graph& graph = main_->builder.graph();
+    if (seeds_ == kNoValue) {
+      // Its dimension 0 is the batch, if the model has one.
+      const auto batched = std::find_if(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+        const SymbolicShape& shape = graph.values[id].shape;
+        return shape.has_rank() && shape.rank() > 0 && !shape[0].known();
+      });
+      Dim rows(1);
+      if (batched != graph.inputs.end()) {
+        SymbolicShape& shape = graph.values[*batched].shape;
+        if (!shape[0].is_symbol() && graph.inputs.size() == 1) {
+          std::vector<Dim> dims = shape.dims();
+          dims[0] = Dim::Symbol(fmt::format("rows of {}", graph.values[*batched].name));
+          shape = SymbolicShape(std::move(dims));
+        }
+        rows = shape[0];
+      }
+      seeds_ = graph.AddValue({.name = value_names_.Take("seeds"),
+                               .dtype = DType::kInt64,
+                               .shape = SymbolicShape({std::move(rows), Dim(kSeedColumns)})});
+      graph.inputs.push_back(seeds_);
+    }
+    node.seeds = Import(*scope.frame, *main_, seeds_);
+    node.stream = streams_++;
+    return absl::OkStatus();
   }
 
   Status DefineSequence(Scope& scope, const std::string& name, Sequence sequence) {
@@ -557,7 +601,7 @@ class Reader {
       node.attributes.Set(attribute.name(), std::move(value));
     }
     for (const auto& [name, given] : graphs) {
-      auto body = ReadBody(given, scope, node.captures);
+      auto body = ReadBody(given, name == "body", scope, node.captures);
       if (!body.ok()) return Annotate(body.status(), name);
       node.attributes.Set(name, *std::move(body));
     }
@@ -722,19 +766,27 @@ class Reader {
   DimensionNames dimension_names_;
   InferBudget budget_{.open_branches = true};  // inference over the whole graph is strict
   int64_t inlined_nodes_ = 0;
+  Frame* main_ = nullptr;
+  ValueId seeds_ = kNoValue;  // of the model's graph
   int64_t sequence_elements_ = 0, sequence_nodes_ = 0;
+  int64_t streams_ = 0;  // nodes that draw random numbers
 };
 
 }  // namespace
 
-StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const DataFolder& data_folder, int* opset) {
+Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
+                 const DataFolder& data_folder, ImportedModel* imported) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
-  *opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
+  imported->opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
   CHAIRLIFT_ASSIGN_OR_RETURN(Functions functions, Functions::Of(model));
-  return Reader(std::move(functions), data_folder)
-      .ReadMain(*model.mutable_graph(), weights, opsets);
+  Reader reader(std::move(functions), data_folder);
+  CHAIRLIFT_ASSIGN_OR_RETURN(imported->graph,
+                             reader.ReadMain(*model.mutable_graph(), weights, opsets));
+  if (reader.seeds() != kNoValue) {
+    imported->seeds = imported->graph.values[reader.seeds()].name;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace chairlift

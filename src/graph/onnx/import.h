@@ -16,6 +16,9 @@ struct ImportedModel {
   Graph graph;
   int opset = 0;         // of the default domain
   std::string producer;  // "pytorch 2.1"
+  // For a model with random operators: an added input of the graph for the request's seeds
+  // (ops/generation/random.h), which clients do not send. Otherwise empty.
+  std::string seeds;
   std::map<std::string, std::string> metadata;
 };
 

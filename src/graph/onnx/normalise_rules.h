@@ -51,6 +51,15 @@ Rule SwishGate;
 // A convolution with a state: normalise_causal_conv.cc.
 Rule CausalConv;
 
+// Random numbers, from the request's seeds: normalise_random.cc.
+Rule Bernoulli;
+Rule DropoutTraining;
+Rule Multinomial;
+Rule RandomNormal;
+Rule RandomNormalLike;
+Rule RandomUniform;
+Rule RandomUniformLike;
+
 // Forms of opsets 1 to 5: normalise_first_opsets.cc.
 Rule CastTypeName;
 Rule ConcatAxis;
