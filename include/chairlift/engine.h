@@ -329,6 +329,10 @@ struct InferRequest {
   // produce parts, and only for outputs with a time axis. The answer contains them again, with
   // padding for rows that ended early.
   PartsCallback on_parts = {};
+  // For a model with random operators, or one that generates: requests with equal inputs and seeds
+  // get equal answers, alone and in any batch. Absent: another seed for each request. An input
+  // "seed" of one INT64 does the same, unless the model itself has an input of this name.
+  std::optional<int64_t> seed = {};
   // With `on_parts`: the caller does not need the parts again in the answer. Then the answer of a
   // Python generator omits the outputs that were sent in parts, and the engine does not keep them.
   bool parts_once = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -28,6 +29,7 @@ struct RunFlags {
   std::string model;
   std::vector<std::string> inputs;
   std::string output_dir;
+  std::optional<int64_t> seed;
   EngineOptions engine;
 };
 
@@ -79,6 +81,7 @@ Status MakeFolder(const std::string& folder) {
 Status Run(const RunFlags& flags) {
   InferRequest request;
   request.model = "model";
+  request.seed = flags.seed;
   CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, ReadInputs(flags.inputs));
   CHAIRLIFT_ASSIGN_OR_RETURN(ModelPath model, FindModel(flags.model));
   EngineOptions options = flags.engine;
@@ -135,6 +138,10 @@ Command AddRun(CLI::App& parser) {
           "--output-dir", flags->output_dir,
           "Also write each output to <output>.npy in this folder, which is created if missing"),
       "DIR");
+  parser
+      .add_option("--seed", flags->seed,
+                  "Seed of random numbers, for a model that draws some. Default: another each time")
+      ->type_name("N");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
   AddDevice(parser, &flags->engine.device);

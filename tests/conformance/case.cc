@@ -8,6 +8,7 @@
 
 #include "graph/onnx/import.h"
 #include "graph/onnx/tensor_proto.h"
+#include "ops/generation/random.h"
 #include "runtime/executable.h"
 
 namespace chairlift::conformance {
@@ -101,11 +102,13 @@ void ReadBFloat16(const std::vector<SymbolicSpec>& specs, std::vector<Tensor>& t
   }
 }
 
-Status RunDataSet(Executable& executable, const fs::path& folder) {
+// `seeded`: its last input is for seeds.
+Status RunDataSet(Executable& executable, bool seeded, const fs::path& folder) {
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> inputs, ReadTensors(folder, "input_"));
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> expected, ReadTensors(folder, "output_"));
   ReadBFloat16(executable.inputs(), inputs);
   ReadBFloat16(executable.outputs(), expected);
+  if (seeded) inputs.push_back(SeedsOf(/*seed=*/1, /*given=*/true, /*rows=*/1));
   SoloTeam team;
   Arena arena;
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs,
@@ -139,12 +142,13 @@ Status RunCase(const Case& test) {
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel model, ImportOnnxFile(test.folder / "model.onnx"));
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable,
                              Executable::Create(std::move(model.graph), {}));
+  const bool seeded = !model.seeds.empty();
   int sets = 0;
   for (;; ++sets) {
     const fs::path folder = test.folder / fmt::format("test_data_set_{}", sets);
     if (!fs::exists(folder)) break;
     CHAIRLIFT_RETURN_IF_ERROR(
-        Annotate(RunDataSet(*executable, folder), folder.filename().string()));
+        Annotate(RunDataSet(*executable, seeded, folder), folder.filename().string()));
   }
   if (sets == 0) return NotFound("the case has no data");
   return absl::OkStatus();

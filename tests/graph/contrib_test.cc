@@ -86,6 +86,46 @@ std::vector<int> Integers(const Tensor& t) {
   return {t.values<T>().begin(), t.values<T>().end()};
 }
 
+// As in ONNX Runtime, a file may use the domain without importing it.
+TEST(ContribDomainTest, NeedsNoImport) {
+  for (const char* domain : {"com.microsoft", "ai.onnx.ml"}) {
+    ModelBuilder m(17);
+    m.Input("x", kFloat, {2}).Output("y");
+    if (std::string(domain) == "ai.onnx.ml") {
+      m.Node("Binarizer", {"x"}, {"y"}).Domain(domain).Float("threshold", 0.5f);
+    } else {
+      m.Node("QuickGelu", {"x"}, {"y"}).Domain(domain);
+    }
+    EXPECT_TRUE(m.Import().ok()) << m.Import().status();
+  }
+  ModelBuilder other(17);
+  other.Input("x", kFloat, {2}).Output("y");
+  other.Node("QuickGelu", {"x"}, {"y"}).Domain("com.example");
+  EXPECT_THAT(std::string(other.Import().status().message()),
+              HasSubstr("imports no opset of domain 'com.example'"));
+}
+
+TEST(ContribDomainTest, NeedsNoImportInFunctions) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {2}).Output("y");
+  auto* import = m.model().add_opset_import();
+  import->set_domain("own");
+  import->set_version(1);
+  onnx::FunctionProto* f = m.model().add_functions();
+  f->set_name("F");
+  f->set_domain("own");
+  f->add_opset_import()->set_version(17);
+  f->add_input("a");
+  f->add_output("b");
+  onnx::NodeProto* node = f->add_node();
+  node->set_op_type("QuickGelu");
+  node->set_domain("com.microsoft");
+  node->add_input("a");
+  node->add_output("b");
+  m.Node("F", {"x"}, {"y"}).Domain("own");
+  EXPECT_TRUE(m.Import().ok()) << m.Import().status();
+}
+
 class ContribTest : public ::testing::Test {
  protected:
   Tensor Random(const Shape& shape, float low = -1, float high = 1) {
@@ -618,6 +658,113 @@ TEST_F(ContribTest, QLinearOperatorsRoundTheirResults) {
   EXPECT_THAT(unary("QLinearAveragePool",
                     [](ContribNode& m) { m.node.Ints("kernel_shape", {2}).Ints("strides", {2}); }),
               ElementsAre(-11, 5));
+}
+
+// Channels last: the same numbers as channels first, in another order.
+TEST_F(ContribTest, QLinearOperatorsTakeChannelsLast) {
+  constexpr int64_t kChannels = 3, kSize = 4;
+  const auto input = [](bool last) {
+    Tensor x = Tensor::Allocate(DType::kUInt8, last ? Shape{2, kSize, kSize, kChannels}
+                                                    : Shape{2, kChannels, kSize, kSize});
+    for (int64_t n = 0; n < 2; ++n) {
+      for (int64_t c = 0; c < kChannels; ++c) {
+        for (int64_t i = 0; i < kSize * kSize; ++i) {
+          const int64_t to = last ? (n * kSize * kSize + i) * kChannels + c
+                                  : (n * kChannels + c) * kSize * kSize + i;
+          x.data<uint8_t>()[to] = static_cast<uint8_t>((n * 71 + c * 13 + i * i * 7) % 256);
+        }
+      }
+    }
+    return x;
+  };
+  const auto run = [&](const std::string& op, bool last,
+                       const std::function<void(ContribNode&)>& set) {
+    const bool conv = op == "QLinearConv", plain = op == "NhwcMaxPool";
+    ContribNode m = conv    ? ContribNode(op, {"x", "xs", "xz", "w", "ws", "wz", "ys", "yz"})
+                    : plain ? ContribNode(op, {"x"})
+                            : ContribNode(op, {"x", "xs", "xz", "ys", "yz"});
+    if (plain && !last) m.node.Domain("").Name("pool");
+    m.model.Input("x", kUInt8,
+                  last ? std::vector<testing::DeclaredDim>{"n", 4, 4, 3}
+                       : std::vector<testing::DeclaredDim>{"n", 3, 4, 4});
+    m.model.Floats("xs", {}, {0.5f}).Floats("ys", {}, {4.0f}).Floats("ws", {}, {0.25f});
+    for (const char* zero : {"xz", "yz"}) m.model.Tensor(zero, kUInt8, {})->add_int32_data(9);
+    m.model.Tensor("wz", kInt8, {})->add_int32_data(0);
+    auto* w = m.model.Tensor("w", kInt8, {2, kChannels, 3, 3});
+    for (int i = 0; i < 2 * kChannels * 9; ++i) w->add_int32_data(i * 5 % 23 - 11);
+    set(m);
+    if (last && !plain) m.node.Int("channels_last", 1);
+    if (plain && !last) m.model.proto().mutable_node(0)->set_op_type("MaxPool");
+    return m.Run({input(last)})[0];
+  };
+  struct Case {
+    const char* op;
+    std::function<void(ContribNode&)> set;
+  };
+  for (const Case& c : {Case{"QLinearConv",
+                             [](ContribNode& m) {
+                               m.node.Ints("pads", {1, 1, 1, 1});
+                             }},
+                        Case{"QLinearGlobalAveragePool", [](ContribNode&) {}},
+                        Case{"QLinearAveragePool",
+                             [](ContribNode& m) {
+                               m.node.Ints("kernel_shape", {2, 2});
+                             }},
+                        Case{"NhwcMaxPool", [](ContribNode& m) {
+                               m.node.Ints("kernel_shape", {2, 2});
+                             }}}) {
+    const Tensor first = run(c.op, false, c.set), last = run(c.op, true, c.set);
+    ASSERT_EQ(first.shape().rank(), 4) << c.op;
+    const int64_t channels = first.shape()[1], size = first.shape().NumElements(2, 4);
+    ASSERT_EQ(last.shape()[3], channels) << c.op;
+    ASSERT_EQ(last.size(), first.size()) << c.op;
+    for (int64_t n = 0; n < 2; ++n) {
+      for (int64_t channel = 0; channel < channels; ++channel) {
+        for (int64_t i = 0; i < size; ++i) {
+          EXPECT_EQ(last.data<uint8_t>()[(n * size + i) * channels + channel],
+                    first.data<uint8_t>()[(n * channels + channel) * size + i])
+              << c.op;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ContribTest, QLinearReduceMeanAndWhere) {
+  ContribNode mean("QLinearReduceMean", {"x", "xs", "xz", "ys", "yz"});
+  mean.model.Input("x", kUInt8, {2, 4});
+  mean.model.Floats("xs", {}, {0.5f}).Floats("ys", {}, {0.25f});
+  mean.model.Tensor("xz", kUInt8, {})->add_int32_data(10);
+  mean.model.Tensor("yz", kUInt8, {})->add_int32_data(3);
+  mean.node.Ints("axes", {1}).Int("keepdims", 0);
+  // (mean - 10) / 2 * 4 + 3
+  EXPECT_THAT(Integers<uint8_t>(
+                  mean.Run({Tensor::Of<uint8_t>({2, 4}, {10, 12, 14, 16, 20, 20, 20, 20})})[0]),
+              ElementsAre(9, 23));
+
+  ContribNode where("QLinearWhere", {"c", "x", "xs", "xz", "y", "ys", "yz", "zs", "zz"}, {"z"});
+  where.model.Input("c", testing::kBool, {3}).Input("x", kUInt8, {3}).Input("y", kUInt8, {3});
+  where.model.Floats("xs", {}, {1.0f}).Floats("ys", {}, {2.0f}).Floats("zs", {}, {0.5f});
+  where.model.Tensor("xz", kUInt8, {})->add_int32_data(1);
+  where.model.Tensor("yz", kUInt8, {})->add_int32_data(2);
+  where.model.Tensor("zz", kUInt8, {})->add_int32_data(3);
+  Tensor c = Tensor::Allocate(DType::kBool, {3});
+  c.data<bool>()[0] = c.data<bool>()[2] = true;
+  c.data<bool>()[1] = false;
+  // 2 (x - 1) + 3, or 4 (y - 2) + 3
+  EXPECT_THAT(Integers<uint8_t>(where.Run({c, Tensor::Of<uint8_t>({3}, {5, 6, 200}),
+                                           Tensor::Of<uint8_t>({3}, {5, 7, 8})})[0]),
+              ElementsAre(11, 23, 255));
+}
+
+TEST_F(ContribTest, BlockedLayoutsAreRefusedWithWhatToDo) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {1, 8, 4, 4}).Output("y");
+  auto* import = m.model().add_opset_import();
+  import->set_domain("com.microsoft.nchwc");
+  import->set_version(1);
+  m.Node("ReorderInput", {"x"}, {"y"}).Domain("com.microsoft.nchwc");
+  EXPECT_THAT(std::string(m.Import().status().message()), HasSubstr("ORT_ENABLE_EXTENDED"));
 }
 
 // The scales are those of masks: what an integer stands for is no float any more.

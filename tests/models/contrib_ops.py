@@ -292,6 +292,33 @@ def quantised(rng):
     yield concat
 
 
+def channels_last(rng):
+    """ONNX Runtime's default level writes these for quantised networks of convolutions."""
+    dtype, kind = pick(rng, (np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8))
+    batch, height, width, channels, out = (int(v) for v in rng.integers(1, 5, 5) + (0, 3, 3, 0, 0))
+    x = integers(rng, dtype, batch, height, width, channels)
+
+    def zero():
+        return integers(rng, dtype)
+
+    depthwise = rng.integers(2)
+    rows = channels if depthwise else out
+    yield (Case("QLinearConv", channels_last=1, group=channels if depthwise else 1, kernel_shape=[3, 2],
+                strides=pick(rng, None, [2, 1]), pads=pick(rng, None, [1, 0, 1, 1]))
+           .input(x).weight(scale(rng)).weight(zero())
+           .weight(weights(rng, kind, rows, 1 if depthwise else channels, 3, 2))
+           .weight(scale(rng, rows)).weight(np.zeros(rows, kind)).weight(scale(rng) * 4).weight(zero())
+           .weight(integers(rng, np.int32, rows) // 2**24))
+    yield (Case("QLinearGlobalAveragePool", channels_last=1).input(x).weight(scale(rng)).weight(zero())
+           .weight(scale(rng)).weight(zero()))
+    yield (Case("QLinearAveragePool", channels_last=1, kernel_shape=[2, 3], strides=pick(rng, None, [2, 1]))
+           .input(x).weight(scale(rng)).weight(zero()).weight(scale(rng)).weight(zero()))
+    yield Case("NhwcMaxPool", kernel_shape=[2, 3], strides=pick(rng, None, [2, 1])).input(x)
+    yield (Case("QLinearWhere").input(rng.integers(0, 2, (height, 1, channels)).astype(bool))
+           .input(x).weight(scale(rng)).weight(zero()).input(integers(rng, dtype, 1, channels))
+           .weight(scale(rng)).weight(zero()).weight(scale(rng)).weight(zero()))
+
+
 def integer_products(rng):
     a_type, b_type = pick(rng, (np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8))
     m, k, n = (int(v) for v in rng.integers(1, 9, 3))
@@ -386,8 +413,8 @@ def trees(rng):
                 **{f"class_{k}": v for k, v in leaves.items()}).input(x))
 
 
-FAMILIES = (activations, products, blockwise, convolutions, normalisations, attentions, cached_attentions, quantised, integer_products, classical,
-            trees)
+FAMILIES = (activations, products, blockwise, convolutions, normalisations, attentions, cached_attentions, quantised, channels_last,
+            integer_products, classical, trees)
 
 
 def difference(op, want, got):

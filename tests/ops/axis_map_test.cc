@@ -298,6 +298,12 @@ std::vector<Case> Sequences() {
        .inputs = {Floats({3, 2, 4, 5}), Floats({3, 2, 2, 5}),
                   Input(Tensor::Of<int32_t>({3}, {5, 5, 5})), Input(Tensor::Of<int32_t>({1}, {6}))},
        .domain = "chairlift"});
+  cases.push_back(
+      {.op = "Random",
+       .inputs = {Input(Tensor::Of<int64_t>({3, 3}, {5, 0, 1, 5, 1, 1, 6, 0, 1})),
+                  Floats({3, 4, 5})},
+       .attributes = Attrs({{"distribution", std::string("normal")}, {"dtype", int64_t{1}}}),
+       .domain = "chairlift"});
   cases.push_back({"TensorScatter", {Floats({3, 2, 6, 5}), Floats({3, 2, 2, 5}), Indices({3}, 4)}});
   cases.push_back({"DFT", {Floats({3, 8, 4, 1})}});
   cases.push_back({"DFT", {Floats({3, 8, 4, 2}), Absent(), Int(1)}});

@@ -226,3 +226,18 @@ def test_many_threads_share_a_model(doubling):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_seed_determines_random_numbers(folder):
+    value = [TensorProto.FLOAT, ["batch", "n"]]
+    model = chairlift.load(onnx_file(
+        folder / "noisy.onnx", [("RandomNormalLike", ["x"], ["noise"]), ("Add", ["x", "noise"], ["y"])],
+        [("x", *value)], [("y", *value)]))
+    assert [name for name, *_ in model.inputs] == ["x"]
+    first = model(FOUR, seed=7)
+    np.testing.assert_array_equal(model(FOUR, seed=7), first)
+    np.testing.assert_array_equal(model(FOUR[:1], seed=7), first[:1])
+    assert not np.array_equal(model(FOUR, seed=8), first)
+    assert not np.array_equal(model(FOUR), model(FOUR))
+    with pytest.raises(chairlift.InvalidArgument, match="input 'seed' is float"):
+        model(FOUR, seed=0.5)

@@ -56,6 +56,24 @@ TEST(GenerateDecodeTest, TextsAreTextsOrListsOfThem) {
   EXPECT_FALSE(Decode(R"({"a":7,"b":"y"})", {}, model).ok());
 }
 
+TEST(GenerateDecodeTest, ASeedIsAParameterUnlessTheModelHasSuchAnInput) {
+  for (const char* json : {R"({"scale":1,"seed":-7})", R"({"parameters":{"seed":-7}})"}) {
+    const auto decoded = Decode(json);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->request.seed, -7);
+  }
+  EXPECT_THAT(DecodeError(R"({"parameters":{"seed":0.5}})"), HasSubstr("\"seed\" is 0.5"));
+  ModelMetadata model;
+  model.inputs = {{"seed", DType::kFloat, {1}}};
+  for (const char* json : {R"({"seed":0.5})", R"({"parameters":{"seed":0.5}})"}) {
+    const auto decoded = Decode(json, {}, model);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    ASSERT_EQ(decoded->request.inputs.size(), 1u);
+    EXPECT_EQ(decoded->request.inputs[0].tensor.data<float>()[0], 0.5f);
+    EXPECT_FALSE(decoded->request.seed.has_value());
+  }
+}
+
 TEST(GenerateDecodeTest, ListsOfTokensMayDifferInLength) {
   ModelMetadata model = Model();
   model.inputs = {{"stop_sequences", DType::kInt64, {-1, -1}}, {"ids", DType::kInt64, {-1, -1}}};

@@ -70,6 +70,23 @@ TEST(ProtocolParameterTest, KnownOnesAreSetAndOthersIgnored) {
       HasSubstr("is -1; it must be a whole number of 0 (no sequence) or more, or a string"));
 }
 
+TEST(ProtocolParameterTest, ASeedIsAnyWholeNumber) {
+  const auto seed = [](const Parameter& value) {
+    InferRequest request;
+    EXPECT_TRUE(*SetParameter("seed", value, &request));
+    return request.seed.value();
+  };
+  EXPECT_EQ(seed(Parameter(int64_t{-3})), -3);
+  EXPECT_EQ(seed(Parameter(uint64_t{7})), 7);
+  EXPECT_EQ(seed(Parameter(-2.0)), -2);
+  EXPECT_EQ(seed(Parameter(~uint64_t{0})), -1);
+  InferRequest request;
+  for (const Parameter& wrong : {Parameter(0.5), Parameter("5"sv), Parameter(true)}) {
+    EXPECT_THAT(Refusal(SetParameter("seed", wrong, &request).status()),
+                HasSubstr("not a whole number"));
+  }
+}
+
 TEST(ProtocolInputTest, WhatDoesNotFitIsNamed) {
   const Limits limits = {.max_tensors = 1, .max_rank = 2, .max_tensor_elements = 4};
   InferRequest request;

@@ -8,12 +8,16 @@
 #include <iterator>
 #include <regex>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli/reference/pages.h"
 #include "graph/onnx/contrib/contrib.h"
 #include "graph/onnx/graph_reader.h"
+#include "graph/onnx/normalise.h"
+#include "graph/onnx/sequences.h"
 #include "ops/operator.h"
 
 namespace chairlift::reference {
@@ -65,6 +69,17 @@ std::string Kernels(const OperatorDef& def, const std::set<std::string>& cuda) {
   return kernels;
 }
 
+// Operators of ONNX that are in no table: a rule of the import replaces them in every opset.
+std::set<std::string> RewrittenOperators() {
+  std::set<std::string> names;
+  const auto add = [&](std::string_view name) {
+    if (OperatorRegistry::Builtin().Find("", name) == nullptr) names.emplace(name);
+  };
+  for (const NormaliseRule& rule : NormaliseRules()) add(rule.op_type);
+  for (const std::string_view name : SequenceOperators()) add(name);
+  return names;
+}
+
 }  // namespace
 
 std::string OperatorsPage(const std::filesystem::path& source) {
@@ -79,12 +94,12 @@ std::string OperatorsPage(const std::filesystem::path& source) {
       "`make reference` writes\nit again.\n\n"
       "```bash\nchairlift inspect model.onnx      # the operators of a model; one that is missing "
       "is named\n```\n\n"
-      "Models of ONNX opsets 6 to {} are read. Older forms of an operator are rewritten into the "
+      "Models of ONNX opsets {} to {} are read. Older forms of an operator are rewritten into the "
       "newest one, so a form of any\nof these opsets works. A model with another operator is "
       "refused at load, by node, operator and opset.\nFunctions that a file defines for itself are "
       "inlined ([exporters.md](exporters.md#model-local-functions)).\n\n"
       "| word | element types |\n|---|---|\n",
-      kMaxOpset);
+      kMinOpset, kMaxOpset);
   for (const auto& [name, types] : kNamedSets) {
     page += fmt::format("| {} | {} |\n", name, types.ToString());
   }
@@ -98,6 +113,10 @@ std::string OperatorsPage(const std::filesystem::path& source) {
     if (!def->domain.empty()) continue;
     page += fmt::format("| `{}` | {} | {} |\n", def->name, TypesOf(*def), Kernels(*def, cuda));
   }
+  page +=
+      "\nThese are replaced at load, in every opset, by operators of the table above or by our own "
+      "below:\n\n| operator |\n|---|\n";
+  for (const std::string& name : RewrittenOperators()) page += fmt::format("| `{}` |\n", name);
   for (const auto& [domain, about] :
        {std::pair(kContribDomain,
                   "ONNX Runtime's optimizer, quantizers and model builder write "

@@ -33,6 +33,7 @@ StatusOr<std::shared_ptr<Model>> Model::Create(ModelMetadata metadata,
   metadata.outputs = TensorSpecs(program->signature().outputs);
   const RequestRules& rules = program->rules();
   std::erase_if(metadata.inputs, [&](const TensorSpec& input) {
+    if (input.name == rules.seeds) return true;
     return std::any_of(rules.controls.begin(), rules.controls.end(),
                        [&](const SequenceControl& control) { return control.input == input.name; });
   });

@@ -77,6 +77,7 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);
   model.graph = std::move(imported.graph);
+  model.source.rules.seeds = std::move(imported.seeds);
   CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.tensor_names));
   CHAIRLIFT_RETURN_IF_ERROR(Declare(model.source, model.graph));
   if (model.executable.device->is_host() && HasFloat16(model.graph) && !IsDecoder(model.graph)) {

@@ -22,6 +22,7 @@ StatusOr<ValidatedRequest> Program::Validate(const InferRequest& request) {
 Status Program::SetRules(RequestRules rules) {
   CHAIRLIFT_RETURN_IF_ERROR(rules.Check(signature_));
   rules.DropProved(signature_);
+  rules.PlaceSeeds(signature_);
   rules_ = std::move(rules);
   return absl::OkStatus();
 }

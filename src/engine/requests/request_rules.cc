@@ -12,10 +12,30 @@
 #include "base/closest.h"
 #include "base/status.h"
 #include "chairlift/text.h"
+#include "engine/requests/any_seed.h"
+#include "graph/batch_axis.h"
+#include "ops/generation/random.h"
 #include "tensor/dispatch_all.h"
 
 namespace chairlift {
 namespace {
+
+constexpr char kSeed[] = "seed";  // an input of one number, in place of InferRequest::seed
+// Rows of an input without elements that may each have a seed.
+constexpr int64_t kMaxEmptyRows = 65536;
+
+const NamedTensor* FindInput(const InferRequest& request, std::string_view name) {
+  const auto found = std::find_if(request.inputs.begin(), request.inputs.end(),
+                                  [&](const NamedTensor& input) { return input.name == name; });
+  return found == request.inputs.end() ? nullptr : &*found;
+}
+
+StatusOr<int64_t> SeedFrom(const Tensor& tensor) {
+  if (tensor.size() == 1 && tensor.dtype() == DType::kInt64) return tensor.data<int64_t>()[0];
+  if (tensor.size() == 1 && tensor.dtype() == DType::kInt32) return tensor.data<int32_t>()[0];
+  return InvalidArgument("input 'seed' is {} of shape {}; it must be one number of type int64",
+                         DTypeName(tensor.dtype()), tensor.shape().ToString());
+}
 
 constexpr int64_t kMaxClasses = int64_t{1} << 20;  // per answer: each is a string
 
@@ -151,6 +171,50 @@ Status RequestRules::Check(const Signature& signature) const {
   return absl::OkStatus();
 }
 
+void RequestRules::PlaceSeeds(const Signature& signature) {
+  const auto own = std::find_if(signature.inputs.begin(), signature.inputs.end(),
+                                [&](const SymbolicSpec& input) { return input.name == seeds; });
+  if (own == signature.inputs.end()) seeds.clear();
+  if (seeds.empty()) return;
+  const Dim& rows = own->shape[0];
+  for (const SymbolicSpec& input : signature.inputs) {
+    seed_is_an_input_ |= input.name == kSeed;
+    const bool counts = &input != &*own && input.shape.has_rank() && input.shape.rank() > 0 &&
+                        rows.is_symbol() && input.shape[0].Same(rows);
+    if (counts && rows_from_.empty()) rows_from_ = input.name;
+  }
+}
+
+Status RequestRules::AddSeeds(InferRequest& request) const {
+  if (FindInput(request, seeds) != nullptr) {
+    return InvalidArgument("input '{}' is filled by the server: set the parameter \"seed\" instead",
+                           seeds);
+  }
+  std::optional<int64_t> seed = request.seed;
+  if (const NamedTensor* const given = FindInput(request, kSeed);
+      given != nullptr && !seed_is_an_input_) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t number, SeedFrom(given->tensor));
+    if (seed.value_or(number) != number) {
+      return InvalidArgument("input 'seed' is {}, and parameter \"seed\" is {}: give one of them",
+                             number, *seed);
+    }
+    seed = number;
+    request.inputs.erase(request.inputs.begin() + (given - request.inputs.data()));
+  }
+  int64_t rows = 1;
+  if (const NamedTensor* const counted = FindInput(request, rows_from_);
+      counted != nullptr && counted->tensor.shape().rank() > 0) {
+    rows = counted->tensor.shape()[0];
+    const int64_t most = std::min(kMaxBatchRows, std::max(counted->tensor.size(), kMaxEmptyRows));
+    if (rows > most) {
+      return InvalidArgument("input '{}' has {} rows; a model with random numbers takes {}",
+                             rows_from_, rows, most);
+    }
+  }
+  request.inputs.push_back({seeds, SeedsOf(seed ? *seed : AnySeed(), seed.has_value(), rows)});
+  return absl::OkStatus();
+}
+
 void RequestRules::DropProved(const Signature& signature) {
   const int first = max_rows.value_or(0) > 0 ? 1 : 0;
   std::erase_if(output_dims, [&](const auto& declared) {
@@ -199,6 +263,7 @@ void RequestRules::SetTimeout(InferRequest& request) const {
 }
 
 Status RequestRules::Prepare(InferRequest& request) const {
+  if (!seeds.empty()) CHAIRLIFT_RETURN_IF_ERROR(AddSeeds(request));
   int64_t rows = 1;
   const bool has_rows = max_rows.value_or(0) > 0;
   for (const NamedTensor& input : request.inputs) {

@@ -48,17 +48,29 @@ struct RequestRules {
   // By output: its declared dimensions after the batch; -1: any size.
   std::map<std::string, std::vector<int64_t>> output_dims = {};
 
+  // The input for the request's seeds (ImportedModel::seeds); empty: the model draws no random
+  // numbers.
+  std::string seeds = {};
+
   // Checks that the model has the controls as inputs, with their types and one number per row.
   Status Check(const Signature& signature) const;
+  // Finds where the number of seeds comes from, and whether "seed" is an input of the model.
+  void PlaceSeeds(const Signature& signature);
   // Removes from output_dims what every answer satisfies.
   void DropProved(const Signature& signature);
   // InvalidArgument if an answer does not match output_dims.
   Status CheckOutputs(const std::vector<NamedTensor>& outputs) const;
   // Applies the rule to the request's timeout.
   void SetTimeout(InferRequest& request) const;
-  // Adds the controls to a request of a sequence, and checks its rows. InvalidArgument says what is
-  // wrong.
+  // Adds the seeds to a request, and the controls to one of a sequence, and checks its rows.
+  // InvalidArgument says what is wrong.
   Status Prepare(InferRequest& request) const;
+
+ private:
+  Status AddSeeds(InferRequest& request) const;
+
+  std::string rows_from_ = {};     // the input whose dimension 0 counts the seeds; empty: one seed
+  bool seed_is_an_input_ = false;  // of the file
 };
 
 // The `count` largest scores of each row as "0.913:5:CAT": the score, the class (its index in the

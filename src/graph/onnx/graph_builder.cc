@@ -15,6 +15,13 @@ namespace {
 
 // What to do about an operator that is not supported.
 std::string InsteadOf(const OnnxNode& node) {
+  if (node.domain == "com.microsoft.nchwc") {
+    return ": its weights are laid out for the processor that the model was saved on; save it "
+           "again "
+           "with graph_optimization_level ORT_ENABLE_EXTENDED, or serve the model that ONNX "
+           "Runtime "
+           "read";
+  }
   std::vector<std::string> names;
   for (const OperatorDef* def : OperatorRegistry::Builtin().All()) {
     if (def->domain == node.domain) names.push_back(def->name);
@@ -80,10 +87,14 @@ Status GraphBuilder::AddBefore(OnnxNode node) {
   return Append(std::move(node));
 }
 
-Status GraphBuilder::Emit(OnnxNode node) {
+void GraphBuilder::Begin(const OnnxNode& node) {
   current_ = node.name;
   made_ = 0;
   after_.clear();
+}
+
+Status GraphBuilder::Emit(OnnxNode node) {
+  Begin(node);
   const std::string where = node.Describe();
   // Only rules create operators of this domain.
   if (node.domain == "chairlift") return Unknown(node);

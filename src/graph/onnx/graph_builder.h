@@ -23,6 +23,8 @@ class GraphBuilder : public Rewriter {
 
   Graph& graph() { return graph_; }
   Status Emit(OnnxNode node);
+  // Nodes and values that are added next are part of `node`, which is replaced by them.
+  void Begin(const OnnxNode& node);
 
   ValueInfo info(ValueId id) const override;
   ValueId Constant(const Tensor& tensor) override;

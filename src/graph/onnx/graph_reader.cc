@@ -15,12 +15,15 @@
 #include <vector>
 
 #include "graph/onnx/attribute_proto.h"
+#include "graph/onnx/contrib/contrib.h"
 #include "graph/onnx/functions.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
 #include "graph/onnx/operator_attributes.h"
+#include "graph/onnx/sequences.h"
 #include "graph/onnx/tensor_proto.h"
 #include "graph/onnx/unique_names.h"
+#include "ops/generation/random.h"
 
 namespace chairlift {
 namespace {
@@ -31,6 +34,9 @@ using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 // Functions may call functions, so a small file may unfold into any number of nodes.
 constexpr int kMaxFunctionDepth = 64;
 constexpr int kMaxInlinedNodes = 200'000;
+// Elements of all sequences, because each operator copies its sequence, and nodes made for them.
+constexpr int64_t kMaxElementsInSequences = 1'000'000;
+constexpr int64_t kMaxNodesForSequences = 50'000;
 // Depth of nested sub-graphs: protobuf bounds it within one graph, but not across functions.
 constexpr int kMaxGraphDepth = 40;
 // Bytes of names inside functions: each call makes new ones.
@@ -52,11 +58,23 @@ StatusOr<Opsets> ReadOpsets(const Imports& imports) {
   return opsets;
 }
 
+// The version of a domain. Files may use these domains without importing them: then it is the
+// latest, as in ONNX Runtime.
+std::optional<int64_t> OpsetOf(const std::string& domain, const Opsets& opsets) {
+  constexpr int64_t kLatestContrib = 1, kLatestMl = 5;
+  const auto it = opsets.find(domain);
+  if (it != opsets.end()) return it->second;
+  if (domain == kContribDomain) return kLatestContrib;
+  if (domain == kMlDomain) return kLatestMl;
+  return std::nullopt;
+}
+
 // A graph that is being read.
 struct Frame {
   GraphBuilder builder;
   Frame* outer = nullptr;  // the graph that contains this sub-graph
   int depth = 0;
+  bool repeats = false;                // it is part of a loop's body
   std::vector<ValueId> captured = {};  // values of the containing graph, in order of this graph's
                                        // captures
   std::unordered_map<ValueId, ValueId> imported = {};  // values taken from there
@@ -89,6 +107,7 @@ struct Scope {
   // The function's outputs, with the names of the call.
   std::unordered_map<std::string, Target> results = {};
   std::unordered_map<std::string, ValueId> names = {};
+  std::unordered_map<std::string, Sequence> sequences = {};
   std::unordered_map<std::string, ValueInfo> declared = {};
 
   Graph& graph() const { return frame->builder.graph(); }
@@ -116,6 +135,7 @@ class Reader {
     budget_.nodes_left += 16 * static_cast<int64_t>(proto.node_size());
     ReserveNames(proto);
     Frame frame{GraphBuilder(graph, budget_, value_names_, /*is_body=*/false)};
+    main_ = &frame;
     Scope scope{.frame = &frame, .opsets = &opsets};
     for (int i = 0; i < proto.initializer_size(); ++i) {
       std::optional<RawDataInFile> in_file;
@@ -131,6 +151,9 @@ class Reader {
     return graph;
   }
 
+  // The input that holds the request's seeds; kNoValue: there is none.
+  ValueId seeds() const { return seeds_; }
+
  private:
   // --- Graphs ------------------------------------------------------------------------------------
 
@@ -145,7 +168,7 @@ class Reader {
   }
 
   // The sub-graph in attribute `name` of a node in `scope`.
-  StatusOr<std::shared_ptr<const Graph>> ReadBody(const Given& given, Scope& scope,
+  StatusOr<std::shared_ptr<const Graph>> ReadBody(const Given& given, bool repeats, Scope& scope,
                                                   std::vector<ValueId>& captures) {
     if (scope.frame->depth >= kMaxGraphDepth) {
       return InvalidArgument("sub-graphs are nested more than {} deep", kMaxGraphDepth);
@@ -154,7 +177,8 @@ class Reader {
     auto body = std::make_shared<Graph>();
     Frame frame{.builder = GraphBuilder(*body, budget_, value_names_, /*is_body=*/true),
                 .outer = scope.frame,
-                .depth = scope.frame->depth + 1};
+                .depth = scope.frame->depth + 1,
+                .repeats = repeats || scope.frame->repeats};
     Scope inner{.frame = &frame,
                 .opsets = given.home->opsets,
                 .parent = given.home,
@@ -183,7 +207,8 @@ class Reader {
     // For intermediate values only the type is used. Shapes are inferred; those in files are often
     // left over from before the model's inputs were made dynamic.
     for (const auto& info : proto.value_info()) {
-      if (IsFourBits(scope, info.name())) continue;  // known already
+      if (IsFourBits(scope, info.name())) continue;   // known already
+      if (info.type().has_sequence_type()) continue;  // resolved by sequences.h
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo declared, Declared(info));
       declared.shape = SymbolicShape();
       scope.declared[info.name()] = std::move(declared);
@@ -201,6 +226,12 @@ class Reader {
     CHAIRLIFT_RETURN_IF_ERROR(ReadNodes(proto.node(), scope));
     for (const auto& output : proto.output()) {
       const ValueId id = Resolve(scope, output.name()).value_or(kNoValue);
+      if (id == kNoValue && FindSequence(scope, output.name()) != nullptr) {
+        return Unimplemented(
+            "output '{}' is a sequence; only tensors can leave a graph: join its elements with "
+            "ConcatFromSequence",
+            output.name());
+      }
       if (id == kNoValue) {
         return InvalidArgument(
             "output '{}' of the model is not defined: no node or input has this "
@@ -230,7 +261,7 @@ class Reader {
 
   Status Define(Scope& scope, const std::string& name, ValueId id) {
     if (name.empty()) return InvalidArgument("a value has no name");
-    if (!scope.names.emplace(name, id).second) {
+    if (scope.sequences.contains(name) || !scope.names.emplace(name, id).second) {
       return InvalidArgument("value '{}' is defined a second time", name);
     }
     return absl::OkStatus();
@@ -342,6 +373,22 @@ class Reader {
     return id;
   }
 
+  // The sequence called `name`; null if that is something else. Its tensors are captured from an
+  // enclosing graph if they belong there.
+  const Sequence* FindSequence(Scope& scope, const std::string& name) {
+    if (const auto it = scope.sequences.find(name); it != scope.sequences.end()) {
+      return &it->second;
+    }
+    if (scope.names.contains(name) || scope.parent == nullptr) return nullptr;
+    const Sequence* const outer = FindSequence(*scope.parent, name);
+    if (outer == nullptr) return nullptr;
+    const auto import = [&](ValueId id) { return Import(*scope.frame, *scope.parent->frame, id); };
+    Sequence here = *outer;
+    for (ValueId& id : here.elements) id = import(id);
+    if (here.whole != kNoValue) here.whole = import(here.whole);
+    return &(scope.sequences[name] = std::move(here));
+  }
+
   // The value `id` of `home` in the graph of `frame`, captured through each graph in between.
   // `home` is the frame itself or encloses it.
   ValueId Import(Frame& frame, Frame& home, ValueId id) {
@@ -364,10 +411,10 @@ class Reader {
   // --- Nodes -------------------------------------------------------------------------------------
 
   Status ReadNodes(const Nodes& nodes, Scope& scope) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> order,
-                               OrderNodes(nodes, [&](const std::string& name) {
-                                 return Resolve(scope, name).has_value();
-                               }));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        const std::vector<int> order, OrderNodes(nodes, [&](const std::string& name) {
+          return Resolve(scope, name).has_value() || FindSequence(scope, name) != nullptr;
+        }));
     for (const int i : order) {
       CHAIRLIFT_RETURN_IF_ERROR(ReadNode(nodes[i], i, scope));
     }
@@ -383,29 +430,124 @@ class Reader {
     node.name = node_names_.Take(scope.function_depth > 0 ? InlinedName(scope.prefix, name) : name);
     node.op_type = proto.op_type();
     node.domain = CanonicalDomain(proto.domain());
+    std::vector<SequenceOperand> operands;
+    const std::string* reads_sequence = nullptr;
     for (const std::string& input : proto.input()) {
+      SequenceOperand& operand = operands.emplace_back();
       const std::optional<ValueId> id = input.empty() ? kNoValue : Resolve(scope, input);
-      if (!id) return InvalidArgument("{} reads '{}', which nothing defines", where, input);
-      node.inputs.push_back(*id);
+      if (!id) operand.sequence = FindSequence(scope, input);
+      if (operand.sequence != nullptr) reads_sequence = &input;
+      if (!id && operand.sequence == nullptr) {
+        return InvalidArgument("{} reads '{}', which nothing defines", where, input);
+      }
+      operand.value = node.inputs.emplace_back(id.value_or(kNoValue));
     }
     if (const Function* function = functions_.Find(proto); function != nullptr) {
-      return Annotate(Inline(*function, proto, node, scope), where);
+      return Annotate(Inline(*function, proto, node, operands, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckFourBits(node, scope), where));
-    const auto opset = scope.opsets->find(node.domain);
-    if (opset == scope.opsets->end()) {
+    if (IsSequenceOperator(node)) {
+      return Annotate(ReadSequenceNode(proto, operands, node, scope), where);
+    }
+    if (reads_sequence != nullptr) {
+      if (node.domain.empty() && node.op_type == "Identity" && proto.output_size() == 1) {
+        return Annotate(DefineSequence(scope, proto.output(0), *operands[0].sequence), where);
+      }
+      return Unimplemented(
+          "{} reads the sequence '{}'; sequences are resolved at load, so only sequence operators "
+          "and Identity can read them: export the model without sequences in loops, branches and "
+          "SequenceMap",
+          where, *reads_sequence);
+    }
+    const std::optional<int64_t> opset = OpsetOf(node.domain, *scope.opsets);
+    if (!opset) {
       return InvalidArgument("{}: the file imports no opset of domain '{}'", where,
                              node.domain.empty() ? "ai.onnx" : node.domain);
     }
-    node.opset = static_cast<int>(std::min<int64_t>(opset->second, 1 << 20));
+    node.opset = static_cast<int>(std::min<int64_t>(*opset, 1 << 20));
     if (node.domain.empty() && node.op_type == "Constant") {
       return Annotate(ReadConstant(proto, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(ReadAttributes(proto, scope, node), where));
+    if (DrawsRandomNumbers(node, scope.frame->builder)) {
+      CHAIRLIFT_RETURN_IF_ERROR(Annotate(AddSeeds(scope, node), where));
+    }
     for (const std::string& output : proto.output()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(node.outputs.emplace_back(), DefineOutput(scope, output));
     }
     return scope.frame->builder.Emit(std::move(node));
+  }
+
+  // Gives the node the request's seeds, an input of the model that clients do not send.
+  Status AddSeeds(Scope& scope, OnnxNode& node) {
+    if (scope.frame->repeats) {
+      return Unimplemented(
+          "it draws random numbers inside a Loop or Scan, where every iteration would draw the "
+          "same; draw those of all iterations before the loop");
+    }
+    Graph& graph = main_->builder.graph();
+    if (seeds_ == kNoValue) {
+      // Its dimension 0 is the batch, if the model has one.
+      const auto batched = std::find_if(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+        const SymbolicShape& shape = graph.values[id].shape;
+        return shape.has_rank() && shape.rank() > 0 && !shape[0].known();
+      });
+      Dim rows(1);
+      if (batched != graph.inputs.end()) {
+        SymbolicShape& shape = graph.values[*batched].shape;
+        if (!shape[0].is_symbol() && graph.inputs.size() == 1) {
+          std::vector<Dim> dims = shape.dims();
+          dims[0] = Dim::Symbol(fmt::format("rows of {}", graph.values[*batched].name));
+          shape = SymbolicShape(std::move(dims));
+        }
+        rows = shape[0];
+      }
+      seeds_ = graph.AddValue({.name = value_names_.Take("seeds"),
+                               .dtype = DType::kInt64,
+                               .shape = SymbolicShape({std::move(rows), Dim(kSeedColumns)})});
+      graph.inputs.push_back(seeds_);
+    }
+    node.seeds = Import(*scope.frame, *main_, seeds_);
+    node.stream = streams_++;
+    return absl::OkStatus();
+  }
+
+  Status DefineSequence(Scope& scope, const std::string& name, Sequence sequence) {
+    sequence_elements_ += std::ssize(sequence.elements);
+    if (sequence_elements_ > kMaxElementsInSequences) {
+      return ResourceExhausted("the sequences of the model have more than {} elements together",
+                               kMaxElementsInSequences);
+    }
+    if (name.empty()) return absl::OkStatus();
+    if (scope.names.contains(name) || !scope.sequences.emplace(name, std::move(sequence)).second) {
+      return InvalidArgument("value '{}' is defined a second time", name);
+    }
+    return absl::OkStatus();
+  }
+
+  Status ReadSequenceNode(const onnx::NodeProto& proto,
+                          const std::vector<SequenceOperand>& operands, OnnxNode& node,
+                          Scope& scope) {
+    CHAIRLIFT_RETURN_IF_ERROR(ReadAttributes(proto, scope, node));
+    if (proto.output_size() != 1) {
+      return InvalidArgument("it gives 1 output, not {}", proto.output_size());
+    }
+    GraphBuilder& builder = scope.frame->builder;
+    builder.Begin(node);
+    const auto before = std::ssize(builder.graph().nodes);
+    CHAIRLIFT_ASSIGN_OR_RETURN(SequenceResult result, ResolveSequence(node, operands, builder));
+    sequence_nodes_ += std::ssize(builder.graph().nodes) - before;
+    if (sequence_nodes_ > kMaxNodesForSequences) {
+      return ResourceExhausted("the sequences of the model take more than {} nodes",
+                               kMaxNodesForSequences);
+    }
+    const std::string& name = proto.output(0);
+    if (result.value == kNoValue) return DefineSequence(scope, name, std::move(result.sequence));
+    if (name.empty()) return absl::OkStatus();
+    if (scope.is_main() && main_outputs_.contains(name)) {
+      CHAIRLIFT_ASSIGN_OR_RETURN(result.value, Named(scope, result.value, name));
+    }
+    return Define(scope, name, result.value);
   }
 
   StatusOr<ValueId> DefineOutput(Scope& scope, const std::string& name) {
@@ -463,7 +605,7 @@ class Reader {
       node.attributes.Set(attribute.name(), std::move(value));
     }
     for (const auto& [name, given] : graphs) {
-      auto body = ReadBody(given, scope, node.captures);
+      auto body = ReadBody(given, name == "body", scope, node.captures);
       if (!body.ok()) return Annotate(body.status(), name);
       node.attributes.Set(name, *std::move(body));
     }
@@ -534,7 +676,7 @@ class Reader {
   }
 
   Status Inline(const Function& function, const onnx::NodeProto& call, const OnnxNode& node,
-                Scope& scope) {
+                const std::vector<SequenceOperand>& operands, Scope& scope) {
     const onnx::FunctionProto& proto = *function.proto;
     if (std::find(active_.begin(), active_.end(), &function) != active_.end()) {
       return InvalidArgument("function {} calls itself, directly or through others", proto.name());
@@ -569,6 +711,10 @@ class Reader {
     }
     for (int i = 0; i < proto.input_size(); ++i) {
       const ValueId id = i < static_cast<int>(node.inputs.size()) ? node.inputs[i] : kNoValue;
+      if (i < static_cast<int>(operands.size()) && operands[i].sequence != nullptr) {
+        CHAIRLIFT_RETURN_IF_ERROR(DefineSequence(inner, proto.input(i), *operands[i].sequence));
+        continue;
+      }
       CHAIRLIFT_RETURN_IF_ERROR(Define(inner, proto.input(i), id));
     }
     for (int i = 0; i < call.output_size(); ++i) {
@@ -582,6 +728,10 @@ class Reader {
       const std::string& name = call.output(i);
       if (name.empty()) continue;
       ValueId id = Resolve(inner, proto.output(i)).value_or(kNoValue);
+      if (const Sequence* const made = FindSequence(inner, proto.output(i)); made != nullptr) {
+        CHAIRLIFT_RETURN_IF_ERROR(DefineSequence(scope, name, *made));
+        continue;
+      }
       if (id == kNoValue) {
         return InvalidArgument("function {}: output '{}' is defined by nothing", proto.name(),
                                proto.output(i));
@@ -620,18 +770,27 @@ class Reader {
   DimensionNames dimension_names_;
   InferBudget budget_{.open_branches = true};  // inference over the whole graph is strict
   int64_t inlined_nodes_ = 0;
+  Frame* main_ = nullptr;
+  ValueId seeds_ = kNoValue;  // of the model's graph
+  int64_t sequence_elements_ = 0, sequence_nodes_ = 0;
+  int64_t streams_ = 0;  // nodes that draw random numbers
 };
 
 }  // namespace
 
-StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const DataFolder& data_folder, int* opset) {
+Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
+                 const DataFolder& data_folder, ImportedModel* imported) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
-  *opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
+  imported->opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
   CHAIRLIFT_ASSIGN_OR_RETURN(Functions functions, Functions::Of(model));
-  return Reader(std::move(functions), data_folder)
-      .ReadMain(*model.mutable_graph(), weights, opsets);
+  Reader reader(std::move(functions), data_folder);
+  CHAIRLIFT_ASSIGN_OR_RETURN(imported->graph,
+                             reader.ReadMain(*model.mutable_graph(), weights, opsets));
+  if (reader.seeds() != kNoValue) {
+    imported->seeds = imported->graph.values[reader.seeds()].name;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace chairlift

@@ -6,18 +6,19 @@
 #include "graph/ir.h"
 #include "graph/onnx/detach_weights.h"
 #include "graph/onnx/external_data.h"
+#include "graph/onnx/import.h"
 #include "onnx/onnx_pb.h"
 
 namespace chairlift {
 
-inline constexpr int kMinOpset = 6;
+inline constexpr int kMinOpset = 1;
 inline constexpr int kMaxOpset = 28;
 
-// The model's graph in normalised form, with the shapes that could be inferred on the way. `opset`
-// receives the version of the default domain. `weights` holds the data left out of the model's own
-// initialisers. Tensor bytes are released from `model` as they are copied.
-StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const DataFolder& data_folder, int* opset);
+// Sets the model's graph in normalised form, with the shapes that could be inferred on the way, its
+// opset and its seeds. `weights` holds the data left out of the model's
+// own initialisers. Tensor bytes are released from `model` as they are copied.
+Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
+                 const DataFolder& data_folder, ImportedModel* imported);
 
 }  // namespace chairlift
 

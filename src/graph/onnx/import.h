@@ -16,6 +16,9 @@ struct ImportedModel {
   Graph graph;
   int opset = 0;         // of the default domain
   std::string producer;  // "pytorch 2.1"
+  // For a model with random operators: an added input of the graph for the request's seeds
+  // (ops/generation/random.h), which clients do not send. Otherwise empty.
+  std::string seeds;
   std::map<std::string, std::string> metadata;
 };
 
@@ -28,7 +31,7 @@ struct ImportOptions {
   int64_t detach_from_bytes = 64 << 10;
 };
 
-// Parses (opsets 6 to 21), normalises to the newest form, verifies and infers shapes. The input is
+// Parses (opsets 1 to 28), normalises to the newest form, verifies and infers shapes. The input is
 // untrusted: any file results in a model or a Status within a second, and without allocating more
 // than a small multiple of its size. Unknown operators are refused; the error has the node,
 // operator, domain and opset.

@@ -7,6 +7,8 @@ namespace chairlift {
 
 Status Normalise(OnnxNode& node, Rewriter& rewriter) {
   if (IsContrib(node)) CHAIRLIFT_RETURN_IF_ERROR(NormaliseContrib(node, rewriter));
+  // Which inputs a runtime could overwrite, before opset 6.
+  if (node.domain.empty() && node.opset < 6) node.attributes.Erase("consumed_inputs");
   while (node.domain.empty()) {
     const NormaliseRule* next = nullptr;
     for (const NormaliseRule& rule : NormaliseRules()) {

@@ -21,7 +21,10 @@ struct OnnxNode {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   std::vector<ValueId> captures;  // outside values that its sub-graphs read
-  std::string Describe() const;   // "node 'encoder/add' (Add, opset 9)"
+  // For a node that draws random numbers: the request's seeds, and the node's own number.
+  ValueId seeds = kNoValue;
+  int64_t stream = 0;
+  std::string Describe() const;  // "node 'encoder/add' (Add, opset 9)"
 };
 
 // The changes that a rule may make to the graph around its node.
@@ -59,6 +62,9 @@ struct NormaliseRule {
 };
 // All rules for ai.onnx. Operators of other domains are rewritten in contrib/.
 std::span<const NormaliseRule> NormaliseRules();
+
+// Whether the node, as it is in the file, needs OnnxNode::seeds.
+bool DrawsRandomNumbers(const OnnxNode& node, const Rewriter& rewriter);
 
 // Applies the rules one after the other, oldest first, until none matches the node.
 Status Normalise(OnnxNode& node, Rewriter& rewriter);

@@ -51,6 +51,29 @@ Rule SwishGate;
 // A convolution with a state: normalise_causal_conv.cc.
 Rule CausalConv;
 
+// Random numbers, from the request's seeds: normalise_random.cc.
+Rule Bernoulli;
+Rule DropoutTraining;
+Rule Multinomial;
+Rule RandomNormal;
+Rule RandomNormalLike;
+Rule RandomUniform;
+Rule RandomUniformLike;
+
+// Forms of opsets 1 to 5: normalise_first_opsets.cc.
+Rule CastTypeName;
+Rule ConcatAxis;
+Rule LpPoolOrder;
+Rule PadPaddings;
+Rule ReshapeShape;
+Rule SeluDefaults;
+Rule SplitInput;
+Rule TileAxis;
+
+// Losses: normalise_losses.cc.
+Rule NegativeLogLikelihoodLoss;
+Rule SoftmaxCrossEntropyLoss;
+
 // Positions that become tables: normalise_rotary.cc.
 Rule RotaryPositions;
 

@@ -233,8 +233,10 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& nam
       break;
     case onnx::TypeProto::kSequenceType:
       return Unimplemented(
-          "values of type sequence are not supported, only tensors; convert a scikit-learn "
-          "classifier with options={{'zipmap': False}}");
+          "values of type sequence are not supported as inputs and outputs, only tensors; convert "
+          "a "
+          "scikit-learn classifier with options={{'zipmap': False}}, or join the elements with "
+          "ConcatFromSequence");
     case onnx::TypeProto::kMapType:
       return Unimplemented(
           "values of type map are not supported, only tensors; convert a scikit-learn classifier "

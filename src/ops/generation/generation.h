@@ -17,6 +17,7 @@ void RegisterTrilu(OperatorRegistry& registry);
 void RegisterWindows(OperatorRegistry& registry);  // windows.cc: HannWindow, ...
 void RegisterMelWeightMatrix(OperatorRegistry& registry);
 void RegisterShape(OperatorRegistry& registry);  // shape.cc: Shape, Size
+void RegisterRandom(OperatorRegistry& registry);
 
 // The element that `data` points to, as a double.
 double ScalarAt(DType dtype, const void* data);

@@ -15,6 +15,7 @@ void RegisterGeneration(OperatorRegistry& registry) {
   RegisterWindows(registry);
   RegisterMelWeightMatrix(registry);
   RegisterShape(registry);
+  RegisterRandom(registry);
 }
 
 }  // namespace chairlift

@@ -23,8 +23,9 @@ constexpr float kDefaultEpsilon = 1e-5f;
 
 Status InferLayerNorm(InferContext& context) {
   const SymbolicShape& shape = context.shape(0);
-  if (context.attributes().Int("stash_type", 1) != 1) {
-    return Unimplemented("attribute stash_type is not 1 (float32)");
+  // 0 leaves it open in which type the statistics are computed.
+  if (const int64_t stash = context.attributes().Int("stash_type", 1); stash != 0 && stash != 1) {
+    return Unimplemented("attribute stash_type is {}; it must be 0 or 1 (float32)", stash);
   }
   for (int i = 1; i < context.num_inputs(); ++i) {
     if (context.has_input(i)) CHAIRLIFT_RETURN_IF_ERROR(CheckSameType(context, i));

@@ -129,13 +129,17 @@ struct GenerateDecoder::Impl {
     if (key == "parameters") {
       CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(field, key));
       for (const auto& [name, value] : parameters) {
-        InferRequest unused;  // the protocol's own parameters come first
+        InferRequest unused;  // the protocol's own parameters come first, except "seed"
         const StatusOr<bool> own = protocol::SetParameter(name, ParameterFrom(value), &unused);
-        if (!own.ok() || *own) continue;
+        if ((!own.ok() || *own) && name != "seed") continue;
         CHAIRLIFT_RETURN_IF_ERROR(ReadInput(name, value, json_bytes, model, decoded).status());
       }
       bool binary = false;
-      CHAIRLIFT_RETURN_IF_ERROR(ReadParameters(field, request, &binary));
+      const bool seed_is_an_input =
+          std::any_of(model.inputs.begin(), model.inputs.end(),
+                      [](const TensorSpec& input) { return input.name == "seed"; });
+      CHAIRLIFT_RETURN_IF_ERROR(
+          ReadParameters(field, request, &binary, seed_is_an_input ? "seed" : ""));
       return binary ? NoBinaryData() : absl::OkStatus();
     }
     return ReadParameter(key, field, model, request);

@@ -203,9 +203,11 @@ StatusOr<std::string_view> Name(dom::element value, std::string_view what,
   return name;
 }
 
-Status ReadParameters(dom::element value, InferRequest* request, bool* binary_output) {
+Status ReadParameters(dom::element value, InferRequest* request, bool* binary_output,
+                      std::string_view except) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object parameters, Object(value, "parameters"));
   for (const auto& [key, setting] : parameters) {
+    if (!except.empty() && key == except) continue;
     const protocol::Parameter parameter = ParameterFrom(setting);
     if (key == "binary_data_output") {
       CHAIRLIFT_ASSIGN_OR_RETURN(*binary_output, protocol::Boolean(parameter, key));

@@ -24,8 +24,10 @@ StatusOr<simdjson::dom::object> Object(simdjson::dom::element value, std::string
 StatusOr<std::string_view> Name(simdjson::dom::element value, std::string_view what,
                                 const protocol::Limits& limits);
 
-// The common fields of "parameters", and whether outputs are binary by default.
-Status ReadParameters(simdjson::dom::element value, InferRequest* request, bool* binary_output);
+// The common fields of "parameters", and whether outputs are binary by default. The field `except`
+// is left out.
+Status ReadParameters(simdjson::dom::element value, InferRequest* request, bool* binary_output,
+                      std::string_view except = {});
 
 // A parser that keeps its memory between documents. Not thread-safe.
 class JsonParser {

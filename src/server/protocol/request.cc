@@ -50,6 +50,18 @@ Status SetSequence(const Parameter& value, InferRequest* request) {
   return absl::OkStatus();
 }
 
+// Seeds of 2^63 and more are the negative numbers with the same bits.
+StatusOr<int64_t> Seed(const Parameter& value) {
+  if (const auto* whole = std::get_if<int64_t>(&value)) return *whole;
+  if (const std::optional<uint64_t> number = WholeNumber(value)) {
+    return static_cast<int64_t>(*number);
+  }
+  int64_t exact;
+  const auto* real = std::get_if<double>(&value);
+  if (real != nullptr && ToInteger(*real, &exact)) return exact;
+  return InvalidArgument("parameter \"seed\" is {}, not a whole number", Excerpt(value));
+}
+
 Status RefuseSharedMemory(std::string_view name) {
   if (!name.starts_with("shared_memory_")) return absl::OkStatus();
   return InvalidArgument("\"{}\": shared memory is not supported; send the tensor in the request",
@@ -172,6 +184,8 @@ StatusOr<bool> SetParameter(std::string_view name, const Parameter& value, Infer
     CHAIRLIFT_ASSIGN_OR_RETURN(request->sequence_start, Boolean(value, name));
   } else if (name == "sequence_end") {
     CHAIRLIFT_ASSIGN_OR_RETURN(request->sequence_end, Boolean(value, name));
+  } else if (name == "seed") {
+    CHAIRLIFT_ASSIGN_OR_RETURN(request->seed, Seed(value));
   } else {
     return false;
   }

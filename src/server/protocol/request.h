@@ -48,7 +48,7 @@ StatusOr<bool> Boolean(const Parameter& value, std::string_view what);
 Status CheckName(std::string_view name, std::string_view what, const Limits& limits);
 
 // Sets the request's field for a parameter: timeout (µs), sequence_id, sequence_start,
-// sequence_end. Others are ignored, as the protocol requires: false.
+// sequence_end, seed. Others are ignored, as the protocol requires: false.
 StatusOr<bool> SetParameter(std::string_view name, const Parameter& value, InferRequest* request);
 // Call it after all parameters have been set.
 Status CheckParameters(const InferRequest& request);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <utility>
 
 #include "base/status.h"
 #include "engine/programs/generating/generating_request.h"
+#include "engine/requests/any_seed.h"
 
 namespace chairlift {
 namespace {
@@ -114,11 +114,6 @@ Signature SignatureOfRequests(bool source, const std::optional<SourceFeatures>& 
 template <typename T>
 T NumberOf(const ValidatedRequest& request, InputPlace place) {
   return request.inputs[place].data<T>()[0];
-}
-
-int64_t AnySeed() {
-  std::random_device device;
-  return static_cast<int64_t>(device()) << 32 | device();
 }
 
 SamplingOptions SamplingOf(const ValidatedRequest& request) {
@@ -378,7 +373,8 @@ InferRequest GenerationInputs::WithDefaults(const InferRequest& request) const {
   number(kTopK, int32_t{0});
   number(kTopP, 1.0f);
   number(kMinP, 0.0f);
-  number(kSeed, given(kTemperature) && !given(kSeed) ? AnySeed() : int64_t{0});
+  const bool any_seed = given(kTemperature) && !given(kSeed) && !request.seed;
+  number(kSeed, any_seed ? AnySeed() : request.seed.value_or(0));
   number(kRepetition, config_.penalties.repetition);
   number(kPresence, 0.0f);
   number(kFrequency, 0.0f);

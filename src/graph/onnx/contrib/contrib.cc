@@ -94,6 +94,14 @@ constexpr AttributeSpec kPool[] = {
     {"channels_last", Kind::kFlag}, {"count_include_pad", Kind::kFlag},
     {"kernel_shape", Kind::kInts},  {"pads", Kind::kInts},
     {"strides", Kind::kInts}};
+constexpr AttributeSpec kMaxPool[] = {{"auto_pad", Kind::kString}, {"ceil_mode", Kind::kFlag},
+                                      {"dilations", Kind::kInts},  {"kernel_shape", Kind::kInts},
+                                      {"pads", Kind::kInts},       {"strides", Kind::kInts}};
+constexpr AttributeSpec kQConv[] = {{"auto_pad", Kind::kString},   {"channels_last", Kind::kFlag},
+                                    {"dilations", Kind::kInts},    {"group", Kind::kInt},
+                                    {"kernel_shape", Kind::kInts}, {"pads", Kind::kInts},
+                                    {"strides", Kind::kInts}};
+constexpr AttributeSpec kReduce[] = {{"axes", Kind::kInts}, {"keepdims", Kind::kFlag}};
 constexpr AttributeSpec kQGemm[] = {
     {"alpha", Kind::kFloat}, {"transA", Kind::kFlag}, {"transB", Kind::kFlag}};
 constexpr AttributeSpec kQSoftmax[] = {{"axis", Kind::kInt}, {"opset", Kind::kInt}};
@@ -178,17 +186,21 @@ constexpr ContribOperator kOperators[] = {
     {"MatMulIntegerToFloat", 4, 7, kNone, contrib::MatMulIntegerToFloat},
     {"MatMulNBits", 3, 6, kMatMulNBits, contrib::MatMulNBits},
     {"MultiHeadAttention", 1, 10, kMultiHeadAttention, contrib::MultiHeadAttention},
+    {"NhwcMaxPool", 1, 1, kMaxPool, contrib::NhwcMaxPool},
     {"QAttention", 5, 9, kAttention, contrib::QAttention},
     {"QEmbedLayerNormalization", 13, 18, kEmbedding, contrib::QEmbedLayerNormalization},
     {"QGemm", 6, 9, kQGemm, contrib::QGemm},
     {"QLinearAdd", 7, 8, kNone, contrib::QLinearAdd},
     {"QLinearAveragePool", 4, 5, kPool, contrib::QLinearAveragePool},
     {"QLinearConcat", 3, kAnyNumber, kAxis, contrib::QLinearConcat},
+    {"QLinearConv", 8, 9, kQConv, contrib::QLinearConv},
     {"QLinearGlobalAveragePool", 5, 5, kChannelsLast, contrib::QLinearGlobalAveragePool},
     {"QLinearLeakyRelu", 4, 5, kAlpha, contrib::QLinearLeakyRelu},
     {"QLinearMul", 7, 8, kNone, contrib::QLinearMul},
+    {"QLinearReduceMean", 4, 5, kReduce, contrib::QLinearReduceMean},
     {"QLinearSigmoid", 4, 5, kNone, contrib::QLinearSigmoid},
     {"QLinearSoftmax", 5, 5, kQSoftmax, contrib::QLinearSoftmax},
+    {"QLinearWhere", 8, 9, kNone, contrib::QLinearWhere},
     {"QuantizeLinear", 2, 3, kAxis, contrib::Quantization},
     {"QuickGelu", 1, 1, kAlpha, contrib::QuickGelu},
     {"RotaryEmbedding", 4, 4, kRotaryEmbedding, contrib::RotaryEmbedding},

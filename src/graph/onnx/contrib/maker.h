@@ -57,6 +57,7 @@ class Maker {
   ValueId Floats(const Shape& shape, const std::vector<float>& values) {
     return rewriter_.Constant(Tensor::Of<float>(shape, values));
   }
+  ValueId ScalarOf(int64_t value) { return rewriter_.ConstantScalar(value); }
   // With the element type of `like`.
   ValueId ScalarLike(ValueId like, float value);
 

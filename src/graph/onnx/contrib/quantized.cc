@@ -43,16 +43,23 @@ Status QLinearBinary(Maker& make, const char* op) {
 
 // For a homogeneous operator. Inputs: x, its scale and zero point; scale and zero point of the
 // result.
-Status QLinearHomogeneous(Maker& make, const char* op, Attributes attributes = {}) {
-  const ValueId result = make.Make(op, {Centred(make, 0, 2)}, std::move(attributes));
-  return make.Become("Identity", {make.MakeOwn("Requantize", {result, make.AsScalar(make.in(1)),
-                                                              make.AsScalar(make.in(3)),
-                                                              ZeroPoint(make, 4, make.in(0))})});
-}
-
-Status CheckChannelsFirst(const Maker& make) {
-  if (make.attributes().Int("channels_last", 0) == 0) return absl::OkStatus();
-  return Unimplemented("its attribute 'channels_last' is only supported as 0");
+// `inputs`: further inputs of the operator.
+Status QLinearHomogeneous(Maker& make, const char* op, Attributes attributes = {},
+                          std::vector<ValueId> inputs = {}) {
+  const bool channels_last = make.attributes().Int("channels_last", 0) != 0;
+  const int rank = channels_last ? make.Rank(make.in(0), "its input") : 0;
+  if (channels_last && make.ok() && rank < 3) {
+    return InvalidArgument("its input has {} dimensions; it must have 3 or more", rank);
+  }
+  attributes.Erase("channels_last");
+  const ValueId centred = Centred(make, 0, 2);
+  inputs.insert(inputs.begin(), channels_last ? ChannelsFirst(make, centred) : centred);
+  const ValueId result = make.Make(op, std::move(inputs), std::move(attributes));
+  const ValueId y =
+      make.MakeOwn("Requantize", {result, make.AsScalar(make.in(1)), make.AsScalar(make.in(3)),
+                                  ZeroPoint(make, 4, make.in(0))});
+  CHAIRLIFT_RETURN_IF_ERROR(make.status());
+  return channels_last ? BecomeChannelsLast(make, y, rank) : make.Become("Identity", {y});
 }
 
 }  // namespace
@@ -92,15 +99,31 @@ Status QLinearSoftmax(Maker& make) {
 }
 
 Status QLinearAveragePool(Maker& make) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckChannelsFirst(make));
-  Attributes attributes = make.attributes();
-  attributes.Erase("channels_last");
-  return QLinearHomogeneous(make, "AveragePool", std::move(attributes));
+  return QLinearHomogeneous(make, "AveragePool", make.attributes());
 }
 
 Status QLinearGlobalAveragePool(Maker& make) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckChannelsFirst(make));
   return QLinearHomogeneous(make, "GlobalAveragePool");
+}
+
+// A mean over the axes in attribute `axes`.
+Status QLinearReduceMean(Maker& make) {
+  std::vector<ValueId> axes;
+  if (const std::vector<int64_t> given = make.attributes().Ints("axes"); !given.empty()) {
+    axes = {make.Ints(given)};
+  }
+  return QLinearHomogeneous(make, "ReduceMean",
+                            With({{"keepdims", make.attributes().Int("keepdims", 1)}}), axes);
+}
+
+// Inputs: the condition; x, its scale and zero point; y, its scale and zero point; scale and zero
+// point of the result.
+Status QLinearWhere(Maker& make) {
+  const auto requantized = [&](size_t x) {
+    return make.MakeOwn("Requantize", {Centred(make, x, x + 2), make.AsScalar(make.in(x + 1)),
+                                       make.AsScalar(make.in(7)), ZeroPoint(make, 8, make.in(x))});
+  };
+  return make.Become("Where", {make.in(0), requantized(1), requantized(4)});
 }
 
 // Inputs: scale and zero point of the result; then, for each part, x, its scale and its zero point.

@@ -26,6 +26,10 @@ Rule FusedMatMulActivation;
 Rule GatherBlockQuantized;
 Rule MatMulNBits;
 
+// Channels come last: channels_last.cc.
+Rule NhwcMaxPool;
+Rule QLinearConv;
+
 // Embeddings, normalisation, activations: normalization.cc, activations.cc.
 Rule BiasGelu;
 Rule EmbedLayerNormalization;
@@ -44,8 +48,10 @@ Rule QLinearConcat;
 Rule QLinearGlobalAveragePool;
 Rule QLinearLeakyRelu;
 Rule QLinearMul;
+Rule QLinearReduceMean;
 Rule QLinearSigmoid;
 Rule QLinearSoftmax;
+Rule QLinearWhere;
 Rule Quantization;  // QuantizeLinear, DequantizeLinear
 
 // Products of integers: integer_products.cc.
@@ -70,6 +76,11 @@ Rule TreeEnsembleRegressor;   // trees.cc
 // order of ONNX's attributes. Returns `id` itself if the name is empty.
 ValueId Activate(Maker& make, ValueId id, const std::string& name,
                  const std::vector<float>& parameters);
+
+// [N, spatial..., C] to [N, C, spatial...], and the node's result back, which has `rank`
+// dimensions.
+ValueId ChannelsFirst(Maker& make, ValueId x);
+Status BecomeChannelsLast(Maker& make, ValueId y, int rank);
 
 // Common part of DynamicQuantizeMatMul and similar operators: a scaled product of integers as
 // float32. Zero points and bias may be kNoValue.

@@ -1,0 +1,14 @@
+// A seed for a request that gives none.
+#ifndef CHAIRLIFT_ENGINE_REQUESTS_ANY_SEED_H_
+#define CHAIRLIFT_ENGINE_REQUESTS_ANY_SEED_H_
+
+#include <cstdint>
+
+namespace chairlift {
+
+// Another at each call. Thread-safe.
+int64_t AnySeed();
+
+}  // namespace chairlift
+
+#endif  // CHAIRLIFT_ENGINE_REQUESTS_ANY_SEED_H_
