@@ -38,6 +38,7 @@
 #include "engine/repository/model_folder.h"
 #include "engine/repository/repository.h"
 #include "graph/stages/stages.h"
+#include "ops/generation/random.h"
 #include "runtime/executable.h"
 #include "runtime/run_deadline.h"
 
@@ -145,6 +146,17 @@ StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
   return packed;
 }
 
+// The shape of the executable's last input, which clients do not send: RequestRules::seeds.
+Shape ShapeOfSeeds(const std::vector<SymbolicSpec>& inputs, const std::vector<Shape>& sent) {
+  const Dim& rows = inputs.back().shape[0];
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i].rank() > 0 && inputs[i].shape.has_rank() && inputs[i].shape[0].Same(rows)) {
+      return {sent[i][0], kSeedColumns};
+    }
+  }
+  return {1, kSeedColumns};
+}
+
 // The shapes of the executable's inputs.
 StatusOr<std::vector<Shape>> ShapesOf(const ProgramView& view,
                                       const std::vector<TensorSpec>& inputs,
@@ -154,6 +166,11 @@ StatusOr<std::vector<Shape>> ShapesOf(const ProgramView& view,
   for (const TensorSpec& spec : inputs) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, input_shapes));
     shapes.push_back(shape);
+  }
+  const std::vector<SymbolicSpec>& all = view.executable->inputs();
+  if (view.packed.empty() && all.size() == shapes.size() + 1 && all.back().shape.has_rank() &&
+      all.back().shape.rank() == 2) {
+    shapes.push_back(ShapeOfSeeds(all, shapes));
   }
   return view.packed.empty() ? shapes : PackedShapes(view.packed, shapes);
 }
@@ -261,6 +278,7 @@ Status Try(Program& program, const ProgramView& view, const std::vector<TensorSp
   std::mt19937_64 random(1);
   InferRequest request;
   CHAIRLIFT_ASSIGN_OR_RETURN(request.inputs, MakeInputs(specs, shapes, random));
+  CHAIRLIFT_RETURN_IF_ERROR(program.rules().Prepare(request));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ValidatedRequest validated, program.Validate(request));
   if (!view.packed.empty()) return Plan(view, specs, shapes).status();
   SoloTeam team(0);
@@ -400,6 +418,14 @@ struct Inspected {
   std::optional<CellsDiagram> whole;  // of the imported graph, if a diagram is requested
 
   const ModelMetadata& metadata() const { return model->metadata(); }
+  // Those that clients send.
+  std::vector<SymbolicSpec> inputs() const {
+    std::vector<SymbolicSpec> sent = signature().inputs;
+    std::erase_if(sent, [&](const SymbolicSpec& input) {
+      return input.name == model->program().rules().seeds;
+    });
+    return sent;
+  }
   const Signature& signature() const { return model->program().signature(); }
 };
 
@@ -551,7 +577,7 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   PrintText("{}: opset {}{}{}\n\n", path.path.string(), model.opset,
             model.producer.empty() ? "" : ", by ", model.producer);
   PrintDiagnosis(model.metadata());
-  PrintSignature(model.signature().inputs, outputs);
+  PrintSignature(model.inputs(), outputs);
   PrintOperators(view.executable->graph());
   PrintNotes(view);
   if (flags.passes) {

@@ -219,6 +219,30 @@ TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
               AllOf(HasSubstr("/nowhere/x.svg"), Not(HasSubstr("operators, after"))));
 }
 
+// Its seeds are an input of the graph that nobody sends.
+TEST_F(CommandTest, AModelThatDrawsRandomNumbersTakesASeed) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"batch", 3}).Output("y");
+  m.Node("RandomNormalLike", {"x"}, {"noise"});
+  m.Node("Add", {"x", "noise"}, {"y"});
+  const std::string model = File("noisy.onnx", m.Bytes());
+  const Outcome inspected = Run({"inspect", model});
+  EXPECT_EQ(inspected.code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output,
+              AllOf(HasSubstr("every operator keeps rows apart"), Not(HasSubstr("seeds")),
+                    Not(HasSubstr("memory: not known"))));
+  const std::string x = (folder_ / "x.npy").string();
+  ASSERT_TRUE(WriteNpy(x, Tensor::Of<float>({1, 3}, {1, 2, 3})).ok());
+  // The line of the answer, without the time that it took.
+  const auto answer = [&](const std::string& seed) {
+    const std::string all = Run({"run", model, "--input", "x=" + x, "--seed", seed}).output;
+    return all.substr(0, all.find("computed in"));
+  };
+  EXPECT_THAT(answer("7"), HasSubstr("[1,3]"));
+  EXPECT_EQ(answer("7"), answer("7"));
+  EXPECT_NE(answer("7"), answer("-8"));
+}
+
 TEST_F(CommandTest, InspectSaysAtATerminalWhatItIsAt) {
   const Outcome shown = Run({"inspect", images_}, Process::Output::kTerminal);
   ASSERT_EQ(shown.code, 0) << shown.output;
