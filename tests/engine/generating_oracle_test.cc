@@ -24,8 +24,10 @@ namespace generating_oracle_test {
 using ::testing::Contains;
 using testing::DecoderForm;
 using testing::DecoderSizes;
+using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pointwise;
 
 using Tokens = std::vector<int64_t>;
 
@@ -776,6 +778,111 @@ TEST(GeneratingOracleTest, PartsHaveLogprobsAndOfBeamsThereAreNone) {
   ASSERT_TRUE(beams.ok()) << beams.status();
   EXPECT_EQ(beams->outputs.size(), 5u);
   EXPECT_EQ(parts_of_beams, 0);
+}
+
+// What the outputs of a request for answer `forced`, and then for `more` tokens, must be: those of
+// one request for each of its tokens.
+struct Scores {
+  Tokens ids, top_ids;
+  std::vector<float> logprobs, top_logprobs;
+
+  void Add(const InferResponse& response) {
+    for (const NamedTensor& output : response.outputs) {
+      const auto add = [&]<typename T>(std::vector<T>& to) {
+        const auto values = output.tensor.values<T>();
+        to.insert(to.end(), values.begin(), values.end());
+      };
+      if (output.name == "output_ids") add(ids);
+      if (output.name == "token_logprobs") add(logprobs);
+      if (output.name == "top_token_ids") add(top_ids);
+      if (output.name == "top_logprobs") add(top_logprobs);
+    }
+  }
+};
+
+InferRequest ScoreRequest(const Tokens& prompt, const Tokens& forced, int32_t tokens) {
+  InferRequest request =
+      Question{.prompt = prompt, .max_tokens = tokens, .ignore_ends = true}.Request();
+  request.inputs.push_back(
+      {"forced_tokens",
+       Tensor::Of<int64_t>({std::ssize(forced)}, std::span<const int64_t>(forced))});
+  request.inputs.push_back(Number("logprobs", 2));
+  request.inputs.push_back({"repetition_penalty", Tensor::Of<float>({1}, {1.7f})});
+  return request;
+}
+
+TEST(GeneratingOracleTest, ForcedTokensAreScoredTogetherAsTheyAreOneByOne) {
+  for (const bool few_blocks : {false, true}) {
+    SCOPED_TRACE(few_blocks);
+    const auto files = Written(few_blocks ? testing::LlamaModel() : testing::Gpt2Model());
+    ModelConfig config = {.max_batch_tokens = few_blocks ? 24 : 64, .max_length = 64};
+    if (few_blocks) config.kv_cache_bytes = 9 * 4096;
+    auto engine = Load(*files, config);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    std::mt19937 random(23);
+    const auto tokens = [&](unsigned count) {
+      Tokens some;
+      for (unsigned i = 0; i < count; ++i) some.push_back(random() % kVocabulary);
+      return some;
+    };
+    constexpr int kRequests = 30;
+    std::vector<Scores> got(kRequests), wanted(kRequests);
+    std::vector<InferRequest> requests;
+    for (int i = 0; i < kRequests; ++i) {
+      const Tokens prompt = tokens(1 + random() % (i % 3 == 0 ? 1 : 20));
+      const Tokens forced = tokens(1 + random() % 40);
+      const auto more = static_cast<int32_t>(random() % 4);
+      requests.push_back(ScoreRequest(prompt, forced, static_cast<int32_t>(forced.size()) + more));
+      for (size_t done = 0; done < forced.size(); ++done) {
+        Tokens read = prompt;
+        read.insert(read.end(), forced.begin(), forced.begin() + static_cast<int64_t>(done));
+        const auto one = (*engine)->Infer(ScoreRequest(read, {forced[done]}, 1));
+        ASSERT_TRUE(one.ok()) << one.status();
+        wanted[static_cast<size_t>(i)].Add(*one);
+      }
+      Tokens read = prompt;
+      read.insert(read.end(), forced.begin(), forced.end());
+      if (more == 0) continue;
+      InferRequest rest = ScoreRequest(read, {}, more);
+      std::erase_if(rest.inputs,
+                    [](const NamedTensor& one) { return one.name == "forced_tokens"; });
+      const auto answer = (*engine)->Infer(rest);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      wanted[static_cast<size_t>(i)].Add(*answer);
+    }
+    Answers answers;
+    answers.Expect(kRequests);
+    for (int i = 0; i < kRequests; ++i) {
+      (*engine)->InferAsync(requests[static_cast<size_t>(i)],
+                            [&, i](const StatusOr<InferResponse>& response) {
+                              EXPECT_TRUE(response.ok()) << response.status();
+                              if (response.ok()) got[static_cast<size_t>(i)].Add(*response);
+                              answers.Done();
+                            });
+    }
+    answers.Wait();
+    for (size_t i = 0; i < kRequests; ++i) {
+      EXPECT_EQ(got[i].ids, wanted[i].ids) << i;
+      EXPECT_EQ(got[i].top_ids, wanted[i].top_ids) << i;
+      EXPECT_THAT(got[i].logprobs, Pointwise(FloatNear(1e-4F), wanted[i].logprobs)) << i;
+      EXPECT_THAT(got[i].top_logprobs, Pointwise(FloatNear(1e-4F), wanted[i].top_logprobs)) << i;
+    }
+    const ModelStatistics statistics = (*engine)->Statistics("decoder")->at(0);
+    EXPECT_EQ(statistics.generation->blocks_used, 0);
+  }
+}
+
+TEST(GeneratingOracleTest, ForcedTokensTakeAStepForManyOfThem) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Load(*files, {.max_batch_tokens = 64, .max_length = 100});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto response = (*engine)->Infer(ScoreRequest({1}, Tokens(90, 3), 90));
+  ASSERT_TRUE(response.ok()) << response.status();
+  const ModelStatistics statistics = (*engine)->Statistics("decoder")->at(0);
+  uint64_t steps = 0;
+  for (const auto& [rows, count] : statistics.batches) steps += count.count;
+  EXPECT_LE(steps, 3u);
+  EXPECT_EQ(statistics.generation->generation_tokens, 90u);
 }
 
 TEST(GeneratingOracleTest, WhoRidesWithOthersIsNotSentAwayForTheirTime) {

@@ -7,9 +7,10 @@
 // block blocks[r, p / B] of the two caches: the key is column, the value row, p % B. The operator
 // writes those of the new tokens there, in place. Token i then attends to positions 0 to cached[r]
 // + i. Other contents of the caches are not written, have no effect, and may be anything. No two
-// sequences may share a block that one of them writes to; the kernel does not check that. If there
-// is a bias, its entry n − 1 − d is added to the score of a key d positions before the query;
-// sequences have at most n tokens.
+// sequences may share a block that one of them writes to; the kernel does not check that. But a
+// sequence may continue the one before it: it has the same blocks, and as many earlier tokens as
+// that one has with its new ones. If there is a bias, its entry n − 1 − d is added to the score of
+// a key d positions before the query; sequences have at most n tokens.
 //
 // Attributes: scale (1); softcap (0: none), which limits scores by a tanh before the bias. kv_heads
 // divides heads: that many query heads share one key head. Sequences and their key heads are
@@ -121,13 +122,21 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     const int64_t items = sequences_ * kv_heads_;
     const int width = std::min(args.team.width(), width_);
     const int64_t parts = std::min<int64_t>(items, width == 1 ? 1 : int64_t{8} * width);
-    args.team.For(static_cast<int>(parts), [&](int part, int worker) {
-      const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
-      std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
-      for (int64_t item = items * part / parts; item < items * (part + 1) / parts; ++item) {
-        RunHeads(args, offsets, item / kv_heads_, item % kv_heads_, scratch);
-      }
-    });
+    // What one sequence writes, those that continue it read.
+    const bool apart = AnyContinues(args, offsets);
+    const auto for_heads = [&](bool write, bool attend) {
+      args.team.For(static_cast<int>(parts), [&](int part, int worker) {
+        const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
+        std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
+        for (int64_t item = items * part / parts; item < items * (part + 1) / parts; ++item) {
+          const int64_t r = item / kv_heads_, kv = item % kv_heads_;
+          if (write) WriteHead(args, offsets, r, kv);
+          if (attend) RunHeads(args, offsets, r, kv, scratch);
+        }
+      });
+    };
+    if (apart) for_heads(true, false);
+    for_heads(!apart, true);
     return absl::OkStatus();
   }
 
@@ -180,42 +189,76 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     return absl::OkStatus();
   }
 
-  // Writes the new tokens' rows of one key head, and attends with its queries.
-  void RunHeads(const KernelArgs& args, std::span<const int64_t> offsets, int64_t r, int64_t kv,
-                std::byte* scratch) const {
+  // Whether any sequence continues the one before it.
+  bool AnyContinues(const KernelArgs& args, std::span<const int64_t> offsets) const {
+    const auto* cached = static_cast<const int64_t*>(args.inputs[kCached]);
+    const auto* blocks = static_cast<const int64_t*>(args.inputs[kBlocks]);
+    for (int64_t r = 1; r < sequences_; ++r) {
+      const auto at = static_cast<size_t>(r);
+      const int64_t before = offsets[at] - offsets[at - 1];
+      if (before == 0 || offsets[at + 1] == offsets[at]) continue;
+      const int64_t written = cached[r - 1] / block_tokens_;
+      const int64_t* own = blocks + r * most_blocks_;
+      if (cached[r] == cached[r - 1] + before && own[written] == own[written - most_blocks_]) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  int64_t keys_block() const { return kv_heads_ * block_tokens_ * head_size_; }
+  int64_t values_block() const { return kv_heads_ * block_tokens_ * value_size_; }
+  // The caches are updated in place: they are inputs, and belong to the caller.
+  float* KeysOf(const KernelArgs& args, int64_t kv) const {
+    return static_cast<float*>(const_cast<void*>(args.inputs[kKeyCache])) +
+           kv * block_tokens_ * head_size_;
+  }
+  float* ValuesOf(const KernelArgs& args, int64_t kv) const {
+    return static_cast<float*>(const_cast<void*>(args.inputs[kValueCache])) +
+           kv * block_tokens_ * value_size_;
+  }
+
+  // Writes the new tokens' rows of one key head.
+  void WriteHead(const KernelArgs& args, std::span<const int64_t> offsets, int64_t r,
+                 int64_t kv) const {
     const int64_t first = offsets[static_cast<size_t>(r)];
     const int64_t added = offsets[static_cast<size_t>(r) + 1] - first;
     if (added == 0) return;
     const int64_t cached = static_cast<const int64_t*>(args.inputs[kCached])[r];
     const int64_t* blocks = static_cast<const int64_t*>(args.inputs[kBlocks]) + r * most_blocks_;
-    PagedHead head;
-    head.keys_block = kv_heads_ * block_tokens_ * head_size_;
-    head.values_block = kv_heads_ * block_tokens_ * value_size_;
-    // The caches are updated in place: they are inputs, and belong to the caller.
-    auto* keys = static_cast<float*>(const_cast<void*>(args.inputs[kKeyCache])) +
-                 kv * block_tokens_ * head_size_;
-    auto* values = static_cast<float*>(const_cast<void*>(args.inputs[kValueCache])) +
-                   kv * block_tokens_ * value_size_;
+    float* const keys = KeysOf(args, kv);
+    float* const values = ValuesOf(args, kv);
     const auto* k = static_cast<const float*>(args.inputs[1]);
     const auto* v = static_cast<const float*>(args.inputs[2]);
     for (int64_t i = 0; i < added; ++i) {
       const int64_t place = cached + i, token = (first + i) * kv_heads_ + kv;
       const int64_t block = blocks[place / block_tokens_], row = place % block_tokens_;
-      float* key = keys + block * head.keys_block + row;
+      float* key = keys + block * keys_block() + row;
       for (int64_t d = 0; d < head_size_; ++d) key[d * block_tokens_] = k[token * head_size_ + d];
       std::copy_n(v + token * value_size_, value_size_,
-                  values + block * head.values_block + row * value_size_);
+                  values + block * values_block() + row * value_size_);
     }
+  }
+
+  // Attends with the queries of one key head.
+  void RunHeads(const KernelArgs& args, std::span<const int64_t> offsets, int64_t r, int64_t kv,
+                std::byte* scratch) const {
+    const int64_t first = offsets[static_cast<size_t>(r)];
+    const int64_t added = offsets[static_cast<size_t>(r) + 1] - first;
+    if (added == 0) return;
+    PagedHead head;
+    head.keys_block = keys_block();
+    head.values_block = values_block();
     head.queries = added;
     head.q_row = heads_ * head_size_;
     head.out_row = heads_ * value_size_;
     head.head_size = head_size_;
     head.value_size = value_size_;
-    head.cached = cached;
-    head.blocks = blocks;
+    head.cached = static_cast<const int64_t*>(args.inputs[kCached])[r];
+    head.blocks = static_cast<const int64_t*>(args.inputs[kBlocks]) + r * most_blocks_;
     head.block_tokens = block_tokens_;
-    head.keys = keys;
-    head.values = values;
+    head.keys = KeysOf(args, kv);
+    head.values = ValuesOf(args, kv);
     head.scale = scale_;
     head.softcap = softcap_;
     const int64_t shared = heads_ / kv_heads_;

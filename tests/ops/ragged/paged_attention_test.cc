@@ -276,6 +276,51 @@ std::vector<float> InPieces(const Case& c, int64_t length, const std::vector<int
   return y;
 }
 
+// The same where the pieces are in one call: sequences that continue each other.
+std::vector<float> InOneCall(const Case& c, int64_t length, const std::vector<int64_t>& pieces) {
+  const int64_t most = (length + c.block - 1) / c.block;
+  std::vector<int64_t> own(static_cast<size_t>(most)), blocks, cached;
+  std::iota(own.begin(), own.end(), 0);
+  std::shuffle(own.begin(), own.end(), std::mt19937(5));
+  int64_t before = 0;
+  for (const int64_t piece : pieces) {
+    blocks.insert(blocks.end(), own.begin(), own.end());
+    cached.push_back(before);
+    before += piece;
+  }
+  OperatorCall call{.name = "PagedAttention", .domain = "chairlift"};
+  call.inputs = {RandomTensor(DType::kFloat, {length, c.heads, c.columns}, -2, 2, 2),
+                 RandomTensor(DType::kFloat, {length, c.kv_heads, c.columns}, -2, 2, 3),
+                 RandomTensor(DType::kFloat, {length, c.kv_heads, c.values}, -2, 2, 4),
+                 Offsets(pieces),
+                 Tensor::Of<int64_t>({std::ssize(cached)}, std::span<const int64_t>(cached)),
+                 Tensor::Of<int64_t>({std::ssize(cached), most}, std::span<const int64_t>(blocks)),
+                 RandomTensor(DType::kFloat, {most, c.kv_heads, c.columns, c.block}, -2, 2, 1),
+                 RandomTensor(DType::kFloat, {most, c.kv_heads, c.block, c.values}, -2, 2, 1)};
+  if (c.reach > 0) {
+    call.inputs.push_back(RandomTensor(DType::kFloat, {c.heads, 2 * c.reach + 1}, -2, 2, 5));
+  }
+  call.attributes.Set("scale", 0.3f);
+  ThreadTeam team(c.width);
+  const auto got = RunOperator(call, &team);
+  EXPECT_TRUE(got.ok()) << got.status();
+  if (!got.ok()) return {};
+  const auto all = (*got)[0].values<float>();
+  return {all.begin(), all.end()};
+}
+
+TEST(PagedAttentionTest, ASequenceMayContinueTheOneBeforeIt) {
+  for (const Case& c : {Case{.columns = 64, .values = 64, .block = 16, .width = 3},
+                        Case{.columns = 8, .values = 5, .block = 7, .width = 2},
+                        Case{.columns = 17, .values = 33, .block = 1, .width = 4},
+                        Case{.columns = 32, .values = 32, .block = 16, .reach = 100}}) {
+    SCOPED_TRACE(fmt::format("columns {} values {} blocks of {}", c.columns, c.values, c.block));
+    const std::vector<float> whole = InOneCall(c, 60, {60});
+    EXPECT_EQ(InOneCall(c, 60, std::vector<int64_t>(60, 1)), whole);
+    EXPECT_EQ(InOneCall(c, 60, {20, 1, 1, 1, 0, 30, 1, 6}), whole);
+  }
+}
+
 // So that a token's answer does not depend on the other tokens of its batch, even if a model rounds
 // what follows.
 TEST(PagedAttentionTest, TheSameToTheLastBitInWhateverPieces) {

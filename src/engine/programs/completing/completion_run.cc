@@ -267,7 +267,8 @@ std::optional<CompletionRun::Call> CompletionRun::Echo(size_t index) {
   return ReadPrompt(index);
 }
 
-// The model scores a prompt token by token, as if it were an answer to its first token.
+// The model scores a prompt as if it were an answer to its first token: its tokens are forced, so
+// they are computed together.
 CompletionRun::Call CompletionRun::Score(size_t index) {
   const std::span<const int64_t> ids(prompts_[index].ids);
   const auto rest = ids.subspan(1);

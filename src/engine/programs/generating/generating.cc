@@ -40,6 +40,9 @@ constexpr int64_t kMostTokenBytes = int64_t{1} << 30;
 constexpr int64_t kDefaultLongest = 32;
 constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
+// Logits of one request's forced tokens in a task: 16 MiB.
+constexpr int64_t kMostLogits = int64_t{4} << 20;
+
 constexpr const char* kEncoderFile = "encoder_model.onnx";
 
 class GeneratingProgram final : public Program {
@@ -141,9 +144,9 @@ StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedReque
   const std::span<const int64_t> source = inputs_->Source(request);
   const std::span<const int64_t> prompt = inputs_->Prompt(request);
   const int64_t returned = GenerationInputs::Returned(request);
-  auto made = std::make_unique<GeneratingRequest>(std::move(request), source, prompt,
-                                                  std::move(limits), returned, step_->pool(),
-                                                  plan().config.prefix_caching, parts);
+  auto made = std::make_unique<GeneratingRequest>(
+      std::move(request), source, prompt, std::move(limits), returned, step_->pool(),
+      plan().config.prefix_caching, parts, std::max<int64_t>(kMostLogits / step_->vocabulary(), 1));
   made->times.Arrive(counters_, Clock::Steady().Now());
   return made;
 }
@@ -202,7 +205,9 @@ Status GeneratingProgram::Compute(std::span<Item> items, TaskRun& run) {
     const Status completed =
         CatchOutOfMemory([&] { return request.Complete(left.first(item.sequences.size())); });
     // For all beams together, one token per step.
-    if (completed.ok() && predicts) {
+    const bool beams = request.limits().beams.beams > 1;
+    const size_t tokens = !predicts ? 0 : beams ? 1 : item.sequences.size();
+    for (size_t i = 0; completed.ok() && i < tokens; ++i) {
       request.times.Token(request.read_tokens(), Clock::Steady().Now());
     }
     if (request.done()) request.times.Leave();

@@ -32,13 +32,14 @@ int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, i
 GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                                      std::span<const int64_t> prompt, GenerationLimits limits,
                                      int64_t returned, BlockPool& pool, bool prefix_caching,
-                                     bool parts)
+                                     bool parts, int64_t most_choices)
     : RequestGraph(std::move(request)),
       source_(source.begin(), source.end()),
       prompt_(prompt.begin(), prompt.end()),
       limits_(std::move(limits)),
       returned_(returned),
       prefix_caching_(prefix_caching && source.empty()),
+      most_choices_(most_choices),
       pool_(pool),
       source_sequence_(pool),
       parts_(InParts(this->request(), parts && limits_.beams.beams == 1)) {
@@ -50,7 +51,7 @@ GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const i
 GraphNode GeneratingRequest::run(int32_t /*index*/) const {
   const bool prompt = source_.empty();
   return {.cell = prompt ? kStepCell : kEncodeCell,
-          .rows = static_cast<int32_t>(prompt ? prompt_size() : source_size()),
+          .rows = static_cast<int32_t>(prompt ? prompt_size() + ahead() : source_size()),
           .key = {},
           .dependencies = {},
           .divisible = prompt};
@@ -83,7 +84,7 @@ GrownNode& GeneratingRequest::Grow(int64_t rows, int cell) {
 }
 
 void GeneratingRequest::Grow(bool left_over) {
-  const int64_t left = known() - computed_;
+  const int64_t left = known() - computed_ + ahead();
   GrownNode& node = Grow(left > 0 ? left : static_cast<int64_t>(sequences_.size()), kStepCell);
   // A prompt of one token is equivalent to a step.
   node.divisible = left > 1;
@@ -104,7 +105,9 @@ std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
   if (!std::exchange(started_, true) && prefix_caching_) {
     reused_ = computed_ = sequences_[0].Reuse(prompt_);
   }
-  begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(known() - computed_, 1));
+  const int64_t left = known() - computed_;
+  const int64_t forced = std::min(ahead(), most_choices_ - 1);
+  begun_ = std::clamp<int64_t>(tokens, 1, std::max<int64_t>(left + forced, 1));
   // A request that has room keeps it even if others find none.
   const bool room = std::all_of(
       sequences_.begin(), sequences_.end(),
@@ -119,18 +122,23 @@ std::vector<StepTokens> GeneratingRequest::Begin(int64_t tokens,
   std::vector<StepTokens> begun;
   for (size_t i = 0; i < sequences_.size(); ++i) {
     begun.push_back({.tokens = read ? before.subspan(static_cast<size_t>(computed_),
-                                                     static_cast<size_t>(begun_))
+                                                     static_cast<size_t>(std::min(begun_, left)))
                                     : answer(i).last(1),
                      .cached = computed_,
                      .blocks = sequences_[i].blocks(),
                      .source = source_size(),
                      .source_blocks = source_sequence_.blocks()});
   }
+  for (int64_t at = known(); at < computed_ + begun_ && !search_; ++at) {
+    StepTokens& next = begun.emplace_back(begun[0]);
+    next.tokens = std::span(limits_.forced).subspan(static_cast<size_t>(at - prompt_size()), 1);
+    next.cached = at;
+  }
   return begun;
 }
 
 int64_t GeneratingRequest::SetBack() {
-  const int64_t left = known() - computed_;
+  const int64_t left = known() - computed_ + ahead();
   again_ = prompt_;
   again_.insert(again_.end(), answer_.tokens.begin(), answer_.tokens.end());
   sequences_[0].Clear();
@@ -151,24 +159,33 @@ Status GeneratingRequest::Complete(std::span<const Choice> choices) {
     Grow(true);
     return absl::OkStatus();
   }
+  for (const Choice& choice : choices) CHAIRLIFT_RETURN_IF_ERROR(choice.status);
+  if (search_) {
+    for (const Choice& choice : choices) AddTop(choice);
+    return Search(choices);
+  }
   for (const Choice& choice : choices) {
-    CHAIRLIFT_RETURN_IF_ERROR(choice.status);
-    for (const auto& [token, logprob] : choice.top) {
-      top_tokens_.push_back(token);
-      top_logprobs_.push_back(logprob);
+    const Continuation& next = choice.next[0];
+    AddTop(choice);
+    Emit(choice);
+    answer_.Append(next, static_cast<int32_t>(answer_.tokens.size()));
+    if (!counts_.empty()) counts_[0].Add(next.token);
+    if (next.ends) {
+      Finish();
+      return absl::OkStatus();
     }
   }
-  if (search_) return Search(choices);
-  const Continuation& next = choices[0].next[0];
-  Emit(choices[0]);
-  answer_.Append(next, static_cast<int32_t>(answer_.tokens.size()));
-  if (!counts_.empty()) counts_[0].Add(next.token);
-  if (next.ends) {
-    Finish();
-  } else {
-    Grow();
-  }
+  // What is forced was counted with the prompt.
+  const auto forced = static_cast<int64_t>(limits_.forced.size());
+  Grow(computed_ < prompt_size() + forced - 1);
   return absl::OkStatus();
+}
+
+void GeneratingRequest::AddTop(const Choice& choice) {
+  for (const auto& [token, logprob] : choice.top) {
+    top_tokens_.push_back(token);
+    top_logprobs_.push_back(logprob);
+  }
 }
 
 Status GeneratingRequest::Search(std::span<const Choice> choices) {

@@ -1,5 +1,6 @@
 // A request that generates: its source, if any, its prompt in parts, then one step per token; with
-// beams, one step per token for all its hypotheses.
+// beams, one step per token for all its hypotheses. Forced tokens are known before, so they are
+// computed together, as a prompt is.
 #ifndef CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
 #define CHAIRLIFT_ENGINE_PROGRAMS_GENERATING_GENERATING_REQUEST_H_
 
@@ -43,9 +44,10 @@ class GeneratingRequest final : public RequestGraph {
   // hypotheses to return. `pool` must outlive it. `prefix_caching`: reuse blocks of other prompts
   // with the same beginning; never with a source, because keys and values depend on it. `parts` has
   // an effect only without beams: with them, the first token is not known until the end.
+  // `most_choices`: forced tokens of one task.
   GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                     std::span<const int64_t> prompt, GenerationLimits limits, int64_t returned,
-                    BlockPool& pool, bool prefix_caching, bool parts);
+                    BlockPool& pool, bool prefix_caching, bool parts, int64_t most_choices);
 
   int32_t num_nodes() const override { return 1; }
   GraphNode run(int32_t index) const override;
@@ -68,30 +70,32 @@ class GeneratingRequest final : public RequestGraph {
   void CompleteSource();
 
   // What its node must compute, with the given number of tokens (0: all): new tokens of one
-  // sequence, or of one sequence per hypothesis. Empty: there is no room for its keys and values
-  // now, and the node is tried again later. `copies`: of keys and values, to be made before,
-  // whether or not it is empty.
+  // sequence, of one sequence per hypothesis, or of one per forced token, each of which continues
+  // the one before. Empty: there is no room for its keys and values now, and the node is tried
+  // again later. `copies`: of keys and values, to be made before, whether or not it is empty.
   std::vector<StepTokens> Begin(int64_t tokens, std::vector<BlockPool::Copy>& copies);
   // Preempts it: returns all its blocks. Next comes a node of its prompt and its answer so far,
   // without beams. Returns the number of tokens that its node had left to compute.
   int64_t SetBack();
   // Tokens of its prompt that the last Begin() found in blocks of others.
   int64_t reused() const { return reused_; }
-  // Whether a token of the answer follows the tokens of Begin().
+  // Whether a token of the answer follows the last token of each sequence of Begin().
   bool predicts() const { return computed_ + begun_ >= known(); }
-  // They have been computed. `choices`: the next token by sequence, if it predicts. An error ends
-  // the request.
+  // They have been computed. `choices`: the next token by sequence, if it predicts; so many tokens
+  // of the answer without beams. An error ends the request.
   Status Complete(std::span<const Choice> choices);
 
   const GenerationLimits& limits() const { return limits_; }
   std::span<const int64_t> prompt() const { return prompt_; }
   // The answer of a sequence of Begin(), before those tokens.
   std::span<const int64_t> answer(size_t sequence) const {
-    return search_ ? search_->live()[sequence].tokens : answer_.tokens;
+    if (search_) return search_->live()[sequence].tokens;
+    if (sequence == 0) return answer_.tokens;
+    return std::span(limits_.forced).first(answer_.tokens.size() + sequence);
   }
   // The same for counts over prompt and answer; null if no penalty needs them.
   const SeenTokens* counts(size_t sequence) const {
-    return counts_.empty() ? nullptr : &counts_[sequence];
+    return counts_.empty() ? nullptr : &counts_[search_ ? sequence : 0];
   }
 
   // Tokens that are read before the first of the answer; with an encoder, those of the source.
@@ -110,10 +114,17 @@ class GeneratingRequest final : public RequestGraph {
   int64_t known() const {
     return prompt_size() + static_cast<int64_t>(search_ ? 0 : answer_.tokens.size());
   }
+  // Tokens after these that are known because they are forced. The last forced token is not
+  // computed together with them: it may have to be chosen with penalties that count them.
+  int64_t ahead() const {
+    const auto forced = static_cast<int64_t>(search_ ? 0 : limits_.forced.size());
+    return std::max<int64_t>(forced - 1 - static_cast<int64_t>(answer_.tokens.size()), 0);
+  }
   // Adds the next node. `left_over`: as in GrownNode.
   void Grow(bool left_over = false);
   GrownNode& Grow(int64_t rows, int cell);
   Status Search(std::span<const Choice> choices);
+  void AddTop(const Choice& choice);
   void Emit(const Choice& choice);
   void Finish();
   std::span<const Hypothesis> Returned() const;
@@ -123,6 +134,7 @@ class GeneratingRequest final : public RequestGraph {
   const GenerationLimits limits_;
   const int64_t returned_;
   const bool prefix_caching_;
+  const int64_t most_choices_;
   BlockPool& pool_;
   BlockPool::Sequence source_sequence_;
   std::vector<BlockPool::Sequence> sequences_;  // by live hypothesis; one before there are any
