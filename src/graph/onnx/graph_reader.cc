@@ -14,12 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "chairlift/text.h"
 #include "graph/onnx/attribute_proto.h"
 #include "graph/onnx/functions.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
 #include "graph/onnx/tensor_proto.h"
 #include "graph/onnx/unique_names.h"
+#include "graph/onnx/zip_maps.h"
 
 namespace chairlift {
 namespace {
@@ -511,8 +513,12 @@ class Reader {
     } else if (name == "value_floats" && std::holds_alternative<std::vector<float>>(value)) {
       const auto& v = std::get<std::vector<float>>(value);
       tensor = Tensor::Of<float>(Shape{static_cast<int64_t>(v.size())}, v);
-    } else if (name == "value_string" || name == "value_strings") {
-      return Unimplemented("constants of strings are not supported");
+    } else if (name == "value_string" && std::holds_alternative<std::string>(value)) {
+      tensor = TextTensor(Shape{}, {std::get<std::string>(std::move(value))});
+    } else if (name == "value_strings" && std::holds_alternative<std::vector<std::string>>(value)) {
+      auto& v = std::get<std::vector<std::string>>(value);
+      const Shape shape{static_cast<int64_t>(v.size())};
+      tensor = TextTensor(shape, std::move(v));
     } else {
       return InvalidArgument("attribute '{}' is not one that Constant has, or of another type",
                              name);
@@ -621,11 +627,16 @@ class Reader {
 }  // namespace
 
 StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const DataFolder& data_folder, int* opset) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
+                          const DataFolder& data_folder, int* opset,
+                          std::vector<std::string>* notes) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
   *opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
   CHAIRLIFT_ASSIGN_OR_RETURN(Functions functions, Functions::Of(model));
+  for (const std::string& name : DropZipMaps(*model.mutable_graph())) {
+    notes->push_back(fmt::format("output '{}' is the tensor of scores, not maps of labels", name));
+    opsets.emplace("", kMaxOpset);  // a model of ai.onnx.ml alone need not import it
+  }
   return Reader(std::move(functions), data_folder)
       .ReadMain(*model.mutable_graph(), weights, opsets);
 }

@@ -3,6 +3,9 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 #define CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 
+#include <string>
+#include <vector>
+
 #include "graph/ir.h"
 #include "graph/onnx/detach_weights.h"
 #include "graph/onnx/external_data.h"
@@ -15,9 +18,11 @@ inline constexpr int kMaxOpset = 28;
 
 // The model's graph in normalised form, with the shapes that could be inferred on the way. `opset`
 // receives the version of the default domain. `weights` holds the data left out of the model's own
-// initialisers. Tensor bytes are released from `model` as they are copied.
+// initialisers. Tensor bytes are released from `model` as they are copied. `notes` receives
+// sentences on what differs from the file.
 StatusOr<Graph> ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
-                          const DataFolder& data_folder, int* opset);
+                          const DataFolder& data_folder, int* opset,
+                          std::vector<std::string>* notes);
 
 }  // namespace chairlift
 

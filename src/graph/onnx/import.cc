@@ -31,7 +31,7 @@ StatusOr<ImportedModel> FromProto(onnx::ModelProto& model, const DetachedWeights
     return Unimplemented("the model holds training information, which is not supported");
   }
   ImportedModel out;
-  CHAIRLIFT_ASSIGN_OR_RETURN(out.graph, ReadGraph(model, weights, folder, &out.opset));
+  CHAIRLIFT_ASSIGN_OR_RETURN(out.graph, ReadGraph(model, weights, folder, &out.opset, &out.notes));
   CHAIRLIFT_RETURN_IF_ERROR(Verify(out.graph));
   CHAIRLIFT_RETURN_IF_ERROR(InferTakenBranches(out.graph));
   JoinQuantizedMasks(out.graph);

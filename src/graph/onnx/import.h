@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "graph/ir.h"
 
@@ -17,6 +18,7 @@ struct ImportedModel {
   int opset = 0;         // of the default domain
   std::string producer;  // "pytorch 2.1"
   std::map<std::string, std::string> metadata;
+  std::vector<std::string> notes;  // sentences on what differs from the file
 };
 
 struct ImportOptions {
