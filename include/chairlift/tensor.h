@@ -16,8 +16,8 @@
 
 namespace chairlift {
 
-// Element types. kUndefined marks an absent tensor. kBytes is for strings of any bytes (text.h):
-// requests and Python models may have them, graphs of models do not.
+// Element types. kUndefined marks an absent tensor. kBytes is for strings of any bytes (text.h),
+// of requests, Python models, and models that run as a whole.
 enum class DType : uint8_t {
   kUndefined = 0,
   kFloat,

@@ -1,5 +1,5 @@
-// Tensors of strings (any bytes) in requests and Python models. The graphs of models have none, so
-// code that handles their element types can ignore this one.
+// Tensors of strings (any bytes) in requests, Python models, and models that run as a whole. Code
+// that copies elements copies views: it must keep the owner of their bytes, or Clone() the result.
 #ifndef CHAIRLIFT_TEXT_H_
 #define CHAIRLIFT_TEXT_H_
 

@@ -204,6 +204,10 @@ StatusOr<std::vector<NamedTensor>> MakeInputs(const std::vector<TensorSpec>& spe
   for (const TensorSpec& spec : Brought(specs)) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ResolveShape(spec, shapes));
     Tensor tensor = Tensor::Allocate(spec.dtype, shape);
+    if (spec.dtype == DType::kBytes) {  // empty strings
+      inputs.push_back({spec.name, std::move(tensor)});
+      continue;
+    }
     const std::optional<int> usual = UsualValue(spec.name);
     CHAIRLIFT_RETURN_IF_ERROR((DispatchAll(spec.dtype, [&]<typename T>() {
       Fill<T>(tensor, usual, random);

@@ -11,8 +11,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/excerpt.h"
 #include "base/status.h"
 #include "chairlift/engine.h"
+#include "chairlift/text.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
@@ -53,6 +55,13 @@ std::string FirstValues(const Tensor& tensor) {
     }
   };
   const int64_t shown = std::min(kMost, tensor.size());
+  if (tensor.dtype() == DType::kBytes) {
+    constexpr size_t kMostBytes = 24;
+    for (const std::string_view value : TextsOf(tensor).first(static_cast<size_t>(shown))) {
+      text += fmt::format("{}'{}'", text.empty() ? "" : ", ", Shortened(value, kMostBytes));
+    }
+    return tensor.size() > shown ? text + ", …" : text;
+  }
   const Status known = DispatchAll(tensor.dtype(), [&]<typename T>() {
     for (int64_t i = 0; i < shown; ++i) add(tensor.data<T>()[i]);
     return absl::OkStatus();

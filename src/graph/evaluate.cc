@@ -26,6 +26,17 @@ StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<cons
   return descs;
 }
 
+namespace {
+
+// Kernels write views of strings that the inputs own; results may outlive those.
+void OwnTexts(std::vector<Tensor>& outputs) {
+  for (Tensor& output : outputs) {
+    if (output.dtype() == DType::kBytes) output = output.Clone();
+  }
+}
+
+}  // namespace
+
 StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Tensor> inputs,
                                            WeightCache& weights, Team& team, int worker,
                                            int64_t max_output_bytes,
@@ -39,6 +50,7 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
       return Internal("{}: computed {} of {} outputs", node.Describe(), outputs->size(),
                       num_outputs);
     }
+    OwnTexts(*outputs);
     return outputs;
   }
 
@@ -92,6 +104,7 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
   }
   const Status status = (*kernel)->Run({input_data, output_data, scratch.raw(), team, worker});
   if (!status.ok()) return Annotate(status, node.Describe());
+  OwnTexts(outputs);
   return outputs;
 }
 

@@ -122,6 +122,7 @@ const OperatorRegistry& OperatorRegistry::Builtin() {
     RegisterQuantization(*registry);
     RegisterImage(*registry);
     RegisterSignal(*registry);
+    RegisterTabular(*registry);
     RegisterControl(*registry);
     RegisterAttention(*registry);
     RegisterRagged(*registry);

@@ -19,6 +19,7 @@ void RegisterRecurrent(OperatorRegistry& registry);      // ops/recurrent/: lstm
 void RegisterQuantization(OperatorRegistry& registry);   // ops/quantization/
 void RegisterImage(OperatorRegistry& registry);    // ops/image/: resize, grid sample, roi, nms
 void RegisterSignal(OperatorRegistry& registry);   // ops/signal/: dft, stft, mel weights
+void RegisterTabular(OperatorRegistry& registry);  // ops/tabular/: tables of categories, strings
 void RegisterControl(OperatorRegistry& registry);  // ops/control/: if, loop, scan contracts
 
 }  // namespace chairlift

@@ -150,35 +150,72 @@ bool Overlap(const Tensor& a, const Tensor& b) {
   return a_first < b_first + b.byte_size() && b_first < a_first + a.byte_size();
 }
 
-// The strings of a sequence: str, as UTF-8, or bytes.
-Tensor TextsFrom(const std::string& name, nb::handle value) {
-  std::vector<std::string> texts;
-  if (IsText(value) || PySequence_Check(value.ptr()) == 0) {
-    Check(InvalidArgument("input '{}' takes text: a list of str or bytes, one for each row", name));
+// Strings nested in sequences of equal lengths, or an array of strings: str, as UTF-8, or bytes.
+class NestedTexts {
+ public:
+  explicit NestedTexts(const std::string& name) : name_(name) {}
+
+  void Add(nb::handle value, int depth) {
+    if (IsText(value)) return AddText(value, depth);
+    if (PySequence_Check(value.ptr()) == 0) {
+      Check(InvalidArgument("input '{}' has a {} among its items; text must be str or bytes", name_,
+                            Py_TYPE(value.ptr())->tp_name));
+    }
+    const auto size = static_cast<int64_t>(nb::len(value));
+    constexpr int kDeepest = 32;
+    if (depth == shape_.rank() && !complete_ && depth < kDeepest) {
+      shape_.Append(size);
+    } else if (depth >= shape_.rank() || shape_[depth] != size) {
+      Refuse();
+    }
+    for (const nb::handle element : nb::iter(value)) Add(element, depth + 1);
+    complete_ = true;  // the first list without lists in it ends the shape
   }
-  for (const nb::handle element : nb::iter(value)) {
+
+  Tensor Take() { return TextTensor(shape_, std::move(texts_)); }
+
+ private:
+  void AddText(nb::handle value, int depth) {
+    if (depth != shape_.rank()) Refuse();
+    complete_ = true;
     const char* data = nullptr;
     Py_ssize_t size = 0;
-    if (PyUnicode_Check(element.ptr())) {
-      data = PyUnicode_AsUTF8AndSize(element.ptr(), &size);
+    if (PyUnicode_Check(value.ptr())) {
+      data = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
       if (data == nullptr) throw nb::python_error();
-    } else if (PyBytes_Check(element.ptr())) {
-      data = PyBytes_AS_STRING(element.ptr());
-      size = PyBytes_GET_SIZE(element.ptr());
     } else {
-      Check(InvalidArgument("input '{}' has a {} among its items; text must be str or bytes", name,
-                            Py_TYPE(element.ptr())->tp_name));
+      data = PyBytes_AS_STRING(value.ptr());
+      size = PyBytes_GET_SIZE(value.ptr());
     }
-    texts.emplace_back(data, static_cast<size_t>(size));
+    texts_.emplace_back(data, static_cast<size_t>(size));
   }
-  const auto rows = static_cast<int64_t>(texts.size());
-  return TextTensor(Shape{rows}, std::move(texts));
+
+  void Refuse() const {
+    Check(
+        InvalidArgument("input '{}' has lists of different lengths or depths; text is nested in "
+                        "lists of equal lengths",
+                        name_));
+  }
+
+  const std::string& name_;
+  Shape shape_;
+  bool complete_ = false;
+  std::vector<std::string> texts_;
+};
+
+Tensor TextsFrom(const std::string& name, nb::handle value, const TensorSpec& spec) {
+  if (PySequence_Check(value.ptr()) == 0 || (IsText(value) && !spec.shape.empty())) {
+    Check(InvalidArgument("input '{}' takes text: a list of str or bytes, one for each row", name));
+  }
+  NestedTexts texts(name);
+  texts.Add(value, 0);
+  return texts.Take();
 }
 
 }  // namespace
 
 Tensor TensorOf(const std::string& name, nb::handle value, const TensorSpec* spec) {
-  if (spec != nullptr && spec->dtype == DType::kBytes) return TextsFrom(name, value);
+  if (spec != nullptr && spec->dtype == DType::kBytes) return TextsFrom(name, value, *spec);
   if (std::optional<Tensor> tensor = Borrowed(value, DType::kUndefined)) return *std::move(tensor);
   const DType wanted = spec == nullptr ? DType::kUndefined : spec->dtype;
   const std::string type(DTypeName(wanted));

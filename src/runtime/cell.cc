@@ -116,6 +116,12 @@ Cell::~Cell() = default;
 
 StatusOr<std::unique_ptr<Cell>> Cell::Create(std::string name, Graph graph,
                                              const ExecutableOptions& options) {
+  for (const Value& value : graph.values) {
+    if (value.dtype != DType::kBytes) continue;
+    return Unimplemented(
+        "cell '{}' has strings ('{}'), which only models that run as a whole may have", name,
+        value.name);
+  }
   for (const std::vector<ValueId>* side : {&graph.inputs, &graph.outputs}) {
     for (ValueId id : *side) {
       const Value& value = graph.values[id];

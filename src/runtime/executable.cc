@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/container/inlined_vector.h"
+#include "chairlift/text.h"
 #include "device/device.h"
 #include "graph/narrow.h"
 #include "runtime/graph_runner.h"
@@ -74,7 +75,7 @@ std::optional<std::vector<TensorDesc>> LikelyInputs(const std::vector<SymbolicSp
 
 size_t ConstantBytes(const Graph& graph) {
   size_t bytes = 0;
-  for (const Value& v : graph.values) bytes += v.constant.byte_size();
+  for (const Value& v : graph.values) bytes += ContentBytes(v.constant);
   for (const Node& node : graph.nodes) {
     for (const auto& [name, body] : Subgraphs(node)) bytes += ConstantBytes(*body);
   }
@@ -177,6 +178,12 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
     impl->outputs[i].shape = StoredShape(value);
   }
   impl->device = options.device;
+  const auto text = std::find_if(impl->graph.values.begin(), impl->graph.values.end(),
+                                 [](const Value& v) { return v.dtype == DType::kBytes; });
+  if (!options.device->is_host() && text != impl->graph.values.end()) {
+    return Unimplemented("'{}' has strings, which only device 'cpu' computes with, not '{}'",
+                         text->name, options.device->name());
+  }
   impl->runner = std::make_unique<GraphRunner>(impl->graph, options.max_plan_bytes, impl->weights,
                                                *options.device);
   // Reports nodes without a kernel now instead of at the first request. The guessed shapes may be

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "chairlift/text.h"
 #include "device/device.h"
 #include "graph/evaluate.h"
 #include "ops/reads_in_part.h"
@@ -129,7 +130,7 @@ class GraphRunner::RunState {
         // A result that a node passes through from the arena must outlive its place there.
         late_.push_back(context_.arena.Contains(results[i].raw()) ? results[i].Clone()
                                                                   : std::move(results[i]));
-        own_bytes_ += late_.back().byte_size();
+        own_bytes_ += ContentBytes(late_.back());
         if (node.node->outputs[i] != kNoValue && !late_.back().present()) {
           return Internal("{}: output {} was not computed", node.node->Describe(), i);
         }
@@ -157,7 +158,17 @@ class GraphRunner::RunState {
   }
 
   std::span<const Tensor> late() const { return late_; }
-  std::vector<Tensor> TakeOutputs() { return std::move(outputs_); }
+  // The outputs own their strings: those of the run belong to its inputs, constants and late
+  // values.
+  StatusOr<std::vector<Tensor>> TakeOutputs() {
+    for (Tensor& output : outputs_) {
+      if (output.dtype() != DType::kBytes) continue;
+      own_bytes_ += ContentBytes(output) - output.byte_size();
+      CHAIRLIFT_RETURN_IF_ERROR(CheckLimit(plan_->arena_bytes));
+      output = output.Clone();
+    }
+    return std::move(outputs_);
+  }
 
  private:
   void* Address(Place place) {

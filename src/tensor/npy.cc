@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/npy_text.h"
+
 namespace chairlift {
 namespace {
 
@@ -88,6 +90,10 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes) {
   if (order->substr(0, 4) == "True") {
     return Unimplemented("Fortran order: save numpy.ascontiguousarray(x) instead");
   }
+  if (const auto type = NpyTextType(*descr)) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ParseShape(*dims));
+    return ParseNpyText(*type, shape, text.substr(begin + header_size));
+  }
   DType dtype = DType::kUndefined;
   for (const DescrRow& row : kDescrs) {
     if (descr->size() >= 5 && descr->substr(1, 3) == row.descr) dtype = row.dtype;
@@ -95,7 +101,7 @@ StatusOr<Tensor> ParseNpy(std::span<const std::byte> bytes) {
   if (dtype == DType::kUndefined) {
     return Unimplemented(
         "arrays of element type {} are not supported; save one of float32, float64, float16, int8 "
-        "to int64, uint8 to uint64 or bool, little endian",
+        "to int64, uint8 to uint64, bool or strings, little endian",
         descr->substr(0, descr->find(',')));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ParseShape(*dims));
@@ -133,11 +139,9 @@ StatusOr<Tensor> ReadNpy(const std::filesystem::path& path) {
   return tensor;
 }
 
-std::string FormatNpyHeader(DType dtype, const Shape& shape) {
-  std::string_view descr = "<f4";
-  for (const DescrRow& row : kDescrs) {
-    if (row.dtype == dtype) descr = row.descr;
-  }
+namespace {
+
+std::string HeaderOf(std::string_view descr, const Shape& shape) {
   std::string dims;
   for (int64_t d : shape) dims += fmt::format("{},", d);
   std::string dict =
@@ -153,6 +157,16 @@ std::string FormatNpyHeader(DType dtype, const Shape& shape) {
   return out + dict;
 }
 
+}  // namespace
+
+std::string FormatNpyHeader(DType dtype, const Shape& shape) {
+  std::string_view descr = "<f4";
+  for (const DescrRow& row : kDescrs) {
+    if (row.dtype == dtype) descr = row.descr;
+  }
+  return HeaderOf(descr, shape);
+}
+
 Status WriteNpy(const std::filesystem::path& path, const Tensor& tensor) {
   Tensor written = tensor;
   if (tensor.dtype() == DType::kBFloat16) {
@@ -163,10 +177,17 @@ Status WriteNpy(const std::filesystem::path& path, const Tensor& tensor) {
   }
   errno = 0;
   std::ofstream file(path, std::ios::binary);
-  const std::string header = FormatNpyHeader(written.dtype(), written.shape());
-  file.write(header.data(), static_cast<std::streamsize>(header.size()));
-  file.write(static_cast<const char*>(written.raw()),
-             static_cast<std::streamsize>(written.byte_size()));
+  const auto write = [&file](std::string_view bytes) {
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  };
+  if (written.dtype() == DType::kBytes) {
+    const NpyTextArray array = FormatNpyText(written);
+    write(HeaderOf(array.descr, written.shape()));
+    write(array.data);
+  } else {
+    write(FormatNpyHeader(written.dtype(), written.shape()));
+    write({static_cast<const char*>(written.raw()), written.byte_size()});
+  }
   if (!file.flush()) {
     return Unavailable("cannot write {}: {}", path.string(), std::strerror(errno));
   }

@@ -51,7 +51,7 @@ DType DatatypeFromName(std::string_view name) {
 
 std::string TypeSet::ToString() const {
   std::string out;
-  for (int i = 1; i <= static_cast<int>(DType::kBool); ++i) {
+  for (int i = 1; i <= static_cast<int>(DType::kBytes); ++i) {
     if (!Contains(static_cast<DType>(i))) continue;
     if (!out.empty()) out += ", ";
     out += kTypes[i].name;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 
+#include "chairlift/text.h"
 #include "graph/onnx/import.h"
 #include "graph/onnx/tensor_proto.h"
 #include "ops/generation/random.h"
@@ -81,6 +82,11 @@ Status Compare(const Tensor& actual, const Tensor& expected, const std::string& 
   if (!(actual.shape() == expected.shape())) {
     return InvalidArgument("output '{}' has shape {}, expected {}", name, actual.shape().ToString(),
                            expected.shape().ToString());
+  }
+  if (expected.dtype() == DType::kBytes) {
+    const auto got = TextsOf(actual), want = TextsOf(expected);
+    if (std::equal(got.begin(), got.end(), want.begin(), want.end())) return absl::OkStatus();
+    return InvalidArgument("output '{}' has other strings", name);
   }
   const auto difference = DispatchTypes<float, double, Float16, BFloat16, int8_t, int16_t, int32_t,
                                         int64_t, uint8_t, uint16_t, uint32_t, uint64_t, bool>(

@@ -384,22 +384,22 @@ TEST_F(ContribTest, ColumnsAreScaledNormalisedAndFilledIn) {
 }
 
 TEST_F(ContribTest, LearnersThatAreNotSupportedAreRefusedByName) {
-  MlNode vectors("SVMRegressor", {"x"});
+  MlNode vectors("DictVectorizer", {"x"});
   vectors.model.Input("x", kFloat, {"n", 2});
-  EXPECT_THAT(RefusedBecause(vectors), HasSubstr("SVMRegressor"));
-  MlNode strings("LinearClassifier", {"x"});
-  strings.model.Input("x", kFloat, {"n", 2});
-  strings.node.Floats("coefficients", {1, 0, 0, 1});
-  EXPECT_THAT(RefusedBecause(strings), HasSubstr("'classlabels_ints'"));
+  EXPECT_THAT(RefusedBecause(vectors), HasSubstr("DictVectorizer"));
+  MlNode unlabelled("LinearClassifier", {"x"});
+  unlabelled.model.Input("x", kFloat, {"n", 2});
+  unlabelled.node.Floats("coefficients", {1, 0, 0, 1});
+  EXPECT_THAT(RefusedBecause(unlabelled), HasSubstr("'classlabels_ints'"));
   MlNode columns("Scaler", {"x"});
   columns.model.Input("x", kFloat, {"n", 2});
   columns.node.Floats("offset", {1, 2, 3}).Floats("scale", {1});
   EXPECT_THAT(RefusedBecause(columns), HasSubstr("'offset' has 3 values for an input [n,2]"));
-  MlNode single("LinearClassifier", {"x"});
-  single.model.Input("x", kFloat, {"n", 2});
-  single.node.Ints("classlabels_ints", {0, 1}).Floats("coefficients", {1, 0});
-  single.node.Floats("intercepts", {0});
-  EXPECT_THAT(RefusedBecause(single), HasSubstr("1 intercepts for 2 labels"));
+  MlNode few("LinearClassifier", {"x"});
+  few.model.Input("x", kFloat, {"n", 2});
+  few.node.Ints("classlabels_ints", {0, 1, 2}).Floats("coefficients", {1, 0});
+  few.node.Floats("intercepts", {0});
+  EXPECT_THAT(RefusedBecause(few), HasSubstr("1 intercepts for 3 labels"));
 }
 
 // x[0] ≤ 1 ? 10 : (x[1] ≤ 2 ? 20 : 30), with the given nodes behind the true branches.

@@ -61,13 +61,20 @@ def external(change):
     return inspect
 
 
-def zipmap():
-    """What skl2onnx writes of a classifier."""
-    model = graph([("ZipMap", ["x"], ["probability"], {"domain": "ai.onnx.ml", "classlabels_int64s": [0, 1, 2, 3]})],
-                  [("x", TensorProto.FLOAT, [None, 4])], [("probability", TensorProto.FLOAT, [4])], domains=["ai.onnx.ml"])
+def maps():
+    """Takes a sequence of maps."""
+    model = graph([("Identity", ["x"], ["y"])], [("x", TensorProto.FLOAT, [4])], [("y", TensorProto.FLOAT, [4])])
     of = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(of))
+    model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(of))
     return model
+
+
+def branch():
+    """Chooses between strings by a condition."""
+    body = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "body", [],
+                             [helper.make_tensor_value_info("z", TensorProto.STRING, [4])])
+    return graph([("If", ["c"], ["y"], {"then_branch": body, "else_branch": body})],
+                 [("c", TensorProto.BOOL, []), ("x", TensorProto.STRING, [4])], [("y", TensorProto.STRING, [4])])
 
 
 def locked(make, *args):
@@ -157,12 +164,10 @@ MISTAKES = [
             "opsets 1 to 28.*version_converter"),
     Mistake("a value that no node writes", node("Add", ["x", "z"], ["y"]), r"node 0 \(Add\) reads 'z'",
             "which nothing defines", "export the model again"),
-    Mistake("an SVM", node("SVMClassifier", ["x"], ["y"], {"domain": "ai.onnx.ml"}, domains=["ai.onnx.ml"]),
-            "operator SVMClassifier", "is not supported", "TreeEnsembleClassifier"),
-    Mistake("a scikit-learn classifier with ZipMap", file("zipmap.onnx", zipmap().SerializeToString()),
-            "value 'probability'", "values of type sequence are not supported", r"options=\{'zipmap': False\}"),
-    Mistake("text as an input", file("text.onnx", graph(
-        [("Identity", ["x"], ["y"])], [("x", TensorProto.STRING, [4])],
-        [("y", TensorProto.STRING, [4])]).SerializeToString()),
-            "value 'x'", "element type string is not supported", "Python model|convert"),
+    Mistake("a DictVectorizer", node("DictVectorizer", ["x"], ["y"], {"domain": "ai.onnx.ml"}, domains=["ai.onnx.ml"]),
+            "operator DictVectorizer", "is not supported", "TreeEnsembleClassifier"),
+    Mistake("a sequence of maps as an input", file("maps.onnx", maps().SerializeToString()),
+            "value 'x'", "values of type sequence are not supported", r"options=\{'zipmap': False\}"),
+    Mistake("strings inside a branch", file("branch.onnx", branch().SerializeToString()),
+            "else_branch has strings", "not supported inside If, Loop and Scan", "move them out"),
 ]

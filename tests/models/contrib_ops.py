@@ -381,16 +381,18 @@ def trees(rng):
     rows, columns = (int(v) for v in rng.integers(1, 7, 2))
     two, positive = int(rng.integers(2)), int(rng.integers(2))
     results = 1 if two else int(rng.integers(3, 6))
-    nodes = {name: [] for name in ("treeids", "nodeids", "truenodeids", "falsenodeids", "featureids", "values", "modes")}
+    nodes = {name: [] for name in ("treeids", "nodeids", "truenodeids", "falsenodeids", "featureids", "values", "modes",
+                                   "missing_value_tracks_true")}
     leaves = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
-    mode = pick(rng, "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT", "BRANCH_GTE")
+    modes = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT", "BRANCH_GTE", "BRANCH_EQ", "BRANCH_NEQ")
+    modes = modes if rng.integers(2) else (pick(rng, *modes),)
     for tree in range(rng.integers(1, 5)):
         count, open_nodes = 1, [(0, 0)]
         while open_nodes:
             node, depth = open_nodes.pop(0)
             branch = depth < 5 and rng.random() < 0.7
             row = (tree, node, count if branch else 0, count + 1 if branch else 0, int(rng.integers(columns)),
-                   float(rng.integers(-2, 3)) / 2, mode if branch else "LEAF")
+                   float(rng.integers(-2, 3)) / 2, pick(rng, *modes) if branch else "LEAF", int(rng.integers(2)))
             for name, value in zip(nodes, row):
                 nodes[name].append(value)
             if branch:
@@ -405,7 +407,9 @@ def trees(rng):
     base = pick(rng, None, real(rng, results).tolist())
     # On the thresholds too.
     x = (rng.integers(-4, 5, (rows, columns)) / 2).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = np.nan
     yield (Case("TreeEnsembleRegressor", domain=ML, n_targets=results, base_values=base, **nodes,
+                aggregate_function=pick(rng, "SUM", "AVERAGE", "MIN", "MAX"),
                 **{f"target_{k}": v for k, v in leaves.items()}).input(x))
     yield (Case("TreeEnsembleClassifier", ("y", "scores"), domain=ML, base_values=base, **nodes,
                 classlabels_int64s=list(range(3, 3 + max(results, 2))),
@@ -413,8 +417,37 @@ def trees(rng):
                 **{f"class_{k}": v for k, v in leaves.items()}).input(x))
 
 
+def vectors(rng):
+    """Support vector machines."""
+    rows, columns, vectors = (int(v) for v in rng.integers(1, 7, 3))
+    x = real(rng, rows, columns)
+    kernel = {"kernel_type": pick(rng, "LINEAR", "RBF", "POLY", "SIGMOID"), "kernel_params": [0.3, 0.2, 2.0]}
+    yield (Case("SVMRegressor", domain=ML, n_supports=vectors, coefficients=real(rng, vectors).tolist(),
+                support_vectors=real(rng, vectors * columns).tolist(), rho=real(rng, 1).tolist(),
+                one_class=int(rng.integers(2)), **kernel).input(x))
+    per_class = rng.integers(1, 4, int(pick(rng, 2, 3, 4))).tolist()
+    classes, vectors = len(per_class), sum(per_class)
+    pairs = classes * (classes - 1) // 2
+    likely = {"prob_a": real(rng, pairs).tolist(), "prob_b": real(rng, pairs).tolist()} if rng.integers(2) else {}
+    yield (Case("SVMClassifier", ("y", "scores"), domain=ML, vectors_per_class=per_class,
+                classlabels_ints=list(range(3, 3 + classes)), coefficients=real(rng, (classes - 1) * vectors).tolist(),
+                support_vectors=real(rng, vectors * columns).tolist(), rho=real(rng, pairs).tolist(), **kernel, **likely)
+           .input(x))
+
+
+def encoders(rng):
+    """Tables of categories."""
+    keys = rng.permutation(9)[:int(rng.integers(1, 7))]
+    x = rng.integers(-1, 10, tuple(rng.integers(1, 5, 2)))
+    yield (Case("LabelEncoder", domain=ML, keys_int64s=keys.tolist(), values_floats=real(rng, len(keys)).tolist(),
+                default_float=0.5).input(x))
+    yield (Case("LabelEncoder", domain=ML, keys_floats=keys.astype(float).tolist(), values_int64s=keys[::-1].tolist())
+           .input(x.astype(np.float32)))
+    yield Case("OneHotEncoder", domain=ML, cats_int64s=keys.tolist()).input(x)
+
+
 FAMILIES = (activations, products, blockwise, convolutions, normalisations, attentions, cached_attentions, quantised, channels_last,
-            integer_products, classical, trees)
+            integer_products, classical, trees, vectors, encoders)
 
 
 def difference(op, want, got):

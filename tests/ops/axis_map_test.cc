@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "chairlift/text.h"
 #include "ops/operator_harness.h"
 #include "ops/random_tensor.h"
 
@@ -39,7 +40,16 @@ struct Input {
   Tensor Make(uint32_t seed) const {
     if (!argument.empty()) return argument[0];
     if (dtype == DType::kUndefined) return {};
+    if (dtype == DType::kBytes) return Texts(seed);
     return RandomTensor(dtype, shape, low, high, seed);
+  }
+  // Strings that are numbers.
+  Tensor Texts(uint32_t seed) const {
+    std::vector<std::string> texts;
+    for (int64_t i = 0; i < shape.NumElements(); ++i) {
+      texts.push_back(std::to_string((seed + 7 * static_cast<uint32_t>(i)) % 10));
+    }
+    return TextTensor(shape, std::move(texts));
   }
 };
 
@@ -72,13 +82,18 @@ DType FirstOf(TypeSet types) {
   for (const DType dtype : {DType::kFloat, DType::kBool, DType::kUInt8, DType::kInt32}) {
     if (types.Contains(dtype)) return dtype;
   }
+  if (types.Contains(DType::kBytes)) return DType::kBytes;
   return DType::kInt64;
 }
 
 // An elementwise operator, with operands of one shape and with operands that broadcast.
 std::vector<Case> ElementwiseCases(const OperatorDef& def) {
-  const Attributes attributes =
-      Attrs({{"to", int64_t{6}}, {"direction", std::string("LEFT")}, {"fmod", int64_t{1}}});
+  const Attributes attributes = Attrs({{"to", int64_t{6}},
+                                       {"direction", std::string("LEFT")},
+                                       {"fmod", int64_t{1}},
+                                       {"keys", Tensor::Of<float>({1}, {1})},  // of Lookup
+                                       {"values", Tensor::Of<float>({1}, {2})},
+                                       {"default", Tensor::Of<float>({1}, {3})}});
   const int count = def.max_inputs == OperatorDef::kVariadic ? 3 : def.min_inputs;
   std::vector<Case> cases;
   for (const bool broadcast : {false, true}) {
@@ -321,6 +336,14 @@ const std::vector<Case>& Cases() {
     }
     // The others of this map.
     cases->push_back({"CastLike", {Indices({3, 4}, 5), Floats({3, 4, 5})}});
+    cases->push_back({"StringNormalizer",
+                      {Input(DType::kBytes, {3, 4}, 0, 0)},
+                      Attrs({{"case_change_action", std::string("UPPER")}})});
+    cases->push_back({"CoupledProbabilities",
+                      {{DType::kDouble, {4, 3}, 0.1, 0.9}},
+                      Attrs({{"classes", int64_t{3}}}),
+                      1,
+                      "chairlift"});
     cases->push_back({"Clip", {Floats({3, 4}), Input(Tensor::Scalar(1.0f))}});
     for (const OperatorDef* def : OperatorRegistry::Builtin().All()) {
       if (!IsElementwise(*def)) continue;
@@ -356,6 +379,11 @@ Tensor Take(const Tensor& t, int axis, const std::vector<int64_t>& indices) {
 
 void ExpectSame(const Tensor& got, const Tensor& want) {
   ASSERT_EQ(got.shape(), want.shape());
+  if (got.dtype() == DType::kBytes) {
+    const auto a = TextsOf(got), b = TextsOf(want);
+    ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+    return;
+  }
   const std::vector<double> a = AsDoubles(got), b = AsDoubles(want);
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isnan(a[i]) && std::isnan(b[i])) continue;

@@ -2,12 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "chairlift/text.h"
 
 namespace chairlift {
 namespace {
+
+using ::testing::HasSubstr;
 
 std::span<const std::byte> Bytes(const std::string& text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
@@ -52,6 +60,42 @@ TEST(NpyTest, FortranOrderIsRefusedByName) {
   std::string file = File(Tensor::Of<float>({2}, {1, 2}));
   file.replace(file.find("False"), 5, "True ");
   EXPECT_THAT(Message(ParseNpy(Bytes(file)).status()), ::testing::HasSubstr("Fortran order"));
+}
+
+TEST(NpyTest, StringsAreReadAndWritten) {
+  const auto there_and_back = [](const Shape& shape, const std::vector<std::string>& texts) {
+    const auto path =
+        std::filesystem::temp_directory_path() / fmt::format("chairlift_npy_text_{}.npy", getpid());
+    EXPECT_TRUE(WriteNpy(path, TextTensor(shape, texts)).ok());
+    auto read = ReadNpy(path);
+    std::filesystem::remove(path);
+    EXPECT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->shape(), shape);
+    EXPECT_THAT(TextsOf(*read), ::testing::ElementsAreArray(texts));
+  };
+  there_and_back({2, 2}, {"", "a", "déjà vu", "日本 🚡"});
+  there_and_back({2}, {"\xff\xfe", "plain"});  // as bytes
+  there_and_back({0, 3}, {});
+}
+
+TEST(NpyTest, StringsOfUntrustedFilesAreChecked) {
+  const auto file = [](const std::string& descr, const std::string& shape, size_t bytes) {
+    std::string dict =
+        "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
+    dict.resize(118, ' ');
+    std::string header = FormatNpyHeader(DType::kFloat, {}).substr(0, 8);
+    header += static_cast<char>(118);
+    header += '\0';
+    return header + dict + std::string(bytes, '\x7f');
+  };
+  const auto refused = [&](const std::string& descr, const std::string& shape, size_t bytes) {
+    return Message(ParseNpy(Bytes(file(descr, shape, bytes))).status());
+  };
+  EXPECT_THAT(refused("<U2", "(1,)", 8), HasSubstr("is not a Unicode character"));
+  EXPECT_THAT(refused("<U2", "(2,)", 8), HasSubstr("truncated"));
+  EXPECT_THAT(refused("|S4", "(999999999999,)", 8), HasSubstr("larger than the limit"));
+  EXPECT_THAT(refused("<U0", "(4000000000,)", 0), HasSubstr("larger than the limit"));
+  EXPECT_THAT(refused("<U99999999999999999999", "(1,)", 8), HasSubstr("not supported"));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ StatusOr<std::vector<TensorSpec>> ReadSignature(HttpConnections& connections,
     return Unavailable("cannot read the server's metadata of '{}': {}", model, wrong.what());
   }
   for (const TensorSpec& spec : specs) {
-    if (spec.dtype != DType::kUndefined) continue;
+    if (spec.dtype != DType::kUndefined && spec.dtype != DType::kBytes) continue;
     return Unimplemented(
         "input '{}' of '{}' has a datatype without numbers, which bench cannot generate", spec.name,
         model);

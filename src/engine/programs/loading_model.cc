@@ -76,6 +76,7 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.source.path));
   model.opset = imported.opset;
   model.producer = std::move(imported.producer);
+  model.notes = std::move(imported.notes);
   model.graph = std::move(imported.graph);
   model.source.rules.seeds = std::move(imported.seeds);
   CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.tensor_names));

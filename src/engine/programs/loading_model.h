@@ -75,8 +75,9 @@ struct LoadingModel {
   LoadOptions load;
   ExecutableOptions executable;
   int64_t opset = 0;
-  std::string producer;  // of the file
-  bool widened = false;  // it has float16 and is computed in float32
+  std::string producer;            // of the file
+  std::vector<std::string> notes;  // of the import, for users
+  bool widened = false;            // it has float16 and is computed in float32
   // Why it runs as a whole although stages are set; empty: it does not, or none are set.
   std::string not_cut;
   // As imported; empty if the model is made of cells. The maker that accepts the model moves it

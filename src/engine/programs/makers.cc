@@ -1,5 +1,6 @@
 #include "engine/programs/makers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -50,6 +51,14 @@ constexpr Maker kMakers[] = {
      Source::kCompletion},
 };
 
+// Whether a value that requests bring or that is computed has strings. Other kinds than whole
+// models gather and keep rows by their bytes alone; strings belong to an owner.
+bool HasText(const Graph& graph) {
+  return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) {
+    return value.dtype == DType::kBytes && !value.is_constant();
+  });
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
@@ -88,12 +97,18 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
       choice.refused = "stages are set";
       continue;
     }
+    if (maker.of == Source::kGraph && maker.form != GraphForm::kAny && HasText(model.graph)) {
+      choice.refused = "it computes with strings, which only a model that runs as a whole may do";
+      reasons.push_back(choice.refused);
+      continue;
+    }
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
     if (made != nullptr) {
       made->set_index_bounds(std::move(index_bounds));
       if (!model.not_cut.empty()) {
         made->Note("not in stages, as its settings ask: " + model.not_cut);
       }
+      for (const std::string& note : model.notes) made->Note(note);
       if (model.widened) made->Note("float16 is computed in float32");
       if (drops_stages) made->Note(fmt::format("stages have no effect with policy '{}'", policy));
       return made;

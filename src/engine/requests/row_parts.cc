@@ -7,6 +7,7 @@
 
 #include "base/out_of_memory.h"
 #include "base/status.h"
+#include "chairlift/text.h"
 
 namespace chairlift {
 namespace {
@@ -39,6 +40,13 @@ int32_t LoadOf(const ValidatedRequest& request, int32_t row) {
   return request.tokens.empty() ? 1 : request.tokens[static_cast<size_t>(row)];
 }
 
+Status MoreThanOwn(const RowParts::Limits& limits) {
+  return absl::OutOfRangeError(
+      fmt::format("its outputs need more than the {:.2f} MiB that one task may have "
+                  "(--memory-budget); fewer rows need less",
+                  static_cast<double>(limits.own) / (1 << 20)));
+}
+
 }  // namespace
 
 Tensor CutRows(const Tensor& whole, int axis, int64_t first, int64_t rows) {
@@ -56,6 +64,7 @@ Tensor CutRows(const Tensor& whole, int axis, int64_t first, int64_t rows) {
                     static_cast<size_t>(first) * strides.row,
                 bytes);
   }
+  if (whole.dtype() == DType::kBytes) return part.Clone();  // `whole` owns the strings
   return part;
 }
 
@@ -128,10 +137,7 @@ Status RowParts::MakeOutputs(RowRange part, std::span<const NamedTensor> outputs
     CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t size, shape.Checked(DTypeSize(tensor.dtype())));
     bytes += static_cast<size_t>(size) * DTypeSize(tensor.dtype());
     if (bytes > limits.own) {
-      return absl::OutOfRangeError(fmt::format(
-          "its outputs need more than the {:.2f} MiB that one task may have (--memory-budget); "
-          "fewer rows need less",
-          static_cast<double>(limits.own) / (1 << 20)));
+      return MoreThanOwn(limits);
     }
     shapes.push_back(shape);
   }
@@ -156,6 +162,37 @@ Status RowParts::MakeOutputs(RowRange part, std::span<const NamedTensor> outputs
   return absl::OkStatus();
 }
 
+Status RowParts::KeepTexts(const Tensor& tensor, const Limits& limits) {
+  const size_t bytes = ContentBytes(tensor) - tensor.byte_size();
+  text_bytes_ += bytes;
+  if (text_bytes_ > limits.own) return MoreThanOwn(limits);
+  if (budget_ != nullptr) {
+    if (budget_->Take(static_cast<int64_t>(bytes)) != nullptr) {
+      return ResourceExhausted(
+          "the strings of its answer do not fit: answers that are computed in parts have all of "
+          "{:.2f} MiB (--memory-budget); try again later, or send fewer rows",
+          static_cast<double>(limits.all->limit()) / (1 << 20));
+    }
+    taken_ += static_cast<int64_t>(bytes);
+  }
+  text_owners_->push_back(tensor.owner());
+  return absl::OkStatus();
+}
+
+std::vector<NamedTensor> RowParts::Take() {
+  for (NamedTensor& output : outputs_) {
+    Tensor& tensor = output.tensor;
+    if (tensor.dtype() != DType::kBytes) continue;
+    struct Owners {
+      Tensor views;
+      std::shared_ptr<const TextOwners> texts;
+    };
+    auto owners = std::make_shared<Owners>(Owners{tensor, text_owners_});
+    tensor = Tensor::Wrap(DType::kBytes, tensor.shape(), owners->views.raw(), owners);
+  }
+  return std::move(outputs_);
+}
+
 Status RowParts::Put(int part, std::span<const NamedTensor> outputs, const Limits& limits) {
   const RowRange rows = range(part);
   {
@@ -163,6 +200,10 @@ Status RowParts::Put(int part, std::span<const NamedTensor> outputs, const Limit
     if (outputs_.empty()) {
       CHAIRLIFT_RETURN_IF_ERROR(
           CatchOutOfMemory([&] { return MakeOutputs(rows, outputs, limits); }));
+    }
+    for (const NamedTensor& output : outputs) {
+      if (output.tensor.dtype() != DType::kBytes) continue;
+      CHAIRLIFT_RETURN_IF_ERROR(KeepTexts(output.tensor, limits));
     }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -53,12 +53,17 @@ class RowParts {
   // answers, or if there is no memory. The limits are those of the first call.
   Status Put(int part, std::span<const NamedTensor> outputs, const Limits& limits);
   // Call it when all parts have been added.
-  std::vector<NamedTensor> Take() { return std::move(outputs_); }
+  std::vector<NamedTensor> Take();
 
  private:
   int OutputAxis(size_t output) const;
   // Allocates all rows of outputs, from those of one part.
   Status MakeOutputs(RowRange part, std::span<const NamedTensor> outputs, const Limits& limits);
+
+  // Keeps the strings of a part's output for as long as the whole answer. Under mutex_.
+  Status KeepTexts(const Tensor& tensor, const Limits& limits);
+
+  using TextOwners = std::vector<std::shared_ptr<const void>>;
 
   const ValidatedRequest& whole_;
   std::vector<RowRange> ranges_;
@@ -66,6 +71,8 @@ class RowParts {
   std::vector<NamedTensor> outputs_;    // made under mutex_; parts write to separate rows
   std::shared_ptr<ByteBudget> budget_;  // the budget that taken_ bytes come from
   int64_t taken_ = 0;
+  size_t text_bytes_ = 0;
+  std::shared_ptr<TextOwners> text_owners_ = std::make_shared<TextOwners>();
 };
 
 }  // namespace chairlift

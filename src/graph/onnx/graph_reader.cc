@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "chairlift/text.h"
 #include "graph/onnx/attribute_proto.h"
 #include "graph/onnx/contrib/contrib.h"
 #include "graph/onnx/functions.h"
@@ -23,6 +24,7 @@
 #include "graph/onnx/sequences.h"
 #include "graph/onnx/tensor_proto.h"
 #include "graph/onnx/unique_names.h"
+#include "graph/onnx/zip_maps.h"
 #include "ops/generation/random.h"
 
 namespace chairlift {
@@ -657,8 +659,12 @@ class Reader {
     } else if (name == "value_floats" && std::holds_alternative<std::vector<float>>(value)) {
       const auto& v = std::get<std::vector<float>>(value);
       tensor = Tensor::Of<float>(Shape{static_cast<int64_t>(v.size())}, v);
-    } else if (name == "value_string" || name == "value_strings") {
-      return Unimplemented("constants of strings are not supported");
+    } else if (name == "value_string" && std::holds_alternative<std::string>(value)) {
+      tensor = TextTensor(Shape{}, {std::get<std::string>(std::move(value))});
+    } else if (name == "value_strings" && std::holds_alternative<std::vector<std::string>>(value)) {
+      auto& v = std::get<std::vector<std::string>>(value);
+      const Shape shape{static_cast<int64_t>(v.size())};
+      tensor = TextTensor(shape, std::move(v));
     } else {
       return InvalidArgument("attribute '{}' is not one that Constant has, or of another type",
                              name);
@@ -780,10 +786,15 @@ class Reader {
 
 Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
                  const DataFolder& data_folder, ImportedModel* imported) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Opsets opsets, ReadOpsets(model.opset_import()));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Opsets opsets, ReadOpsets(model.opset_import()));
   const auto it = opsets.find("");
   imported->opset = it == opsets.end() ? 0 : static_cast<int>(it->second);
   CHAIRLIFT_ASSIGN_OR_RETURN(Functions functions, Functions::Of(model));
+  for (const std::string& name : DropZipMaps(*model.mutable_graph())) {
+    imported->notes.push_back(
+        fmt::format("output '{}' is the tensor of scores, not maps of labels", name));
+    opsets.emplace("", kMaxOpset);  // a model of ai.onnx.ml alone need not import it
+  }
   Reader reader(std::move(functions), data_folder);
   CHAIRLIFT_ASSIGN_OR_RETURN(imported->graph,
                              reader.ReadMain(*model.mutable_graph(), weights, opsets));

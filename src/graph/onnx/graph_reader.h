@@ -3,6 +3,9 @@
 #ifndef CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 #define CHAIRLIFT_GRAPH_ONNX_GRAPH_READER_H_
 
+#include <string>
+#include <vector>
+
 #include "graph/ir.h"
 #include "graph/onnx/detach_weights.h"
 #include "graph/onnx/external_data.h"
@@ -15,8 +18,8 @@ inline constexpr int kMinOpset = 1;
 inline constexpr int kMaxOpset = 28;
 
 // Sets the model's graph in normalised form, with the shapes that could be inferred on the way, its
-// opset and its seeds. `weights` holds the data left out of the model's
-// own initialisers. Tensor bytes are released from `model` as they are copied.
+// opset and its seeds, and sentences on what differs from the file. `weights` holds the data left
+// out of the model's own initialisers. Tensor bytes are released from `model` as they are copied.
 Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
                  const DataFolder& data_folder, ImportedModel* imported);
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "graph/ir.h"
 
@@ -20,6 +21,7 @@ struct ImportedModel {
   // (ops/generation/random.h), which clients do not send. Otherwise empty.
   std::string seeds;
   std::map<std::string, std::string> metadata;
+  std::vector<std::string> notes;  // sentences on what differs from the file
 };
 
 struct ImportOptions {

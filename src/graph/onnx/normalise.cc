@@ -2,6 +2,7 @@
 #include "graph/onnx/normalise.h"
 
 #include "graph/onnx/contrib/contrib.h"
+#include "graph/onnx/text_casts.h"
 
 namespace chairlift {
 
@@ -21,6 +22,7 @@ Status Normalise(OnnxNode& node, Rewriter& rewriter) {
     CHAIRLIFT_RETURN_IF_ERROR(next->apply(node, rewriter));
     node.opset = next->until;
   }
+  if (IsTextCast(node, rewriter)) return NormaliseTextCast(node, rewriter);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "chairlift/text.h"
 #include "graph/infer.h"
 #include "graph/onnx/external_data.h"
 #include "ops/linear/huge_tensor.h"
@@ -27,7 +28,7 @@ constexpr DataTypeRow kDataTypes[] = {{"undefined", DType::kUndefined},
                                       {"int16", DType::kInt16},
                                       {"int32", DType::kInt32},
                                       {"int64", DType::kInt64},
-                                      {"string", DType::kUndefined},
+                                      {"string", DType::kBytes},
                                       {"bool", DType::kBool},
                                       {"float16", DType::kFloat16},
                                       {"float64", DType::kDouble},
@@ -145,6 +146,15 @@ StatusOr<Tensor> FromFields(const onnx::TensorProto& proto, DType dtype, const S
   return Internal("tensor without an element type");
 }
 
+// Strings have one field alone.
+StatusOr<Tensor> DecodeTexts(const onnx::TensorProto& proto, const Shape& shape, int64_t count) {
+  if (proto.string_data_size() != count) {
+    return InvalidArgument("strings of shape {} are {} elements, but the file holds {}",
+                           shape.ToString(), count, proto.string_data_size());
+  }
+  return TextTensor(shape, {proto.string_data().begin(), proto.string_data().end()});
+}
+
 // A bool read from a file may be any byte; in memory it must be 0 or 1.
 void CanoniseBools(Tensor& tensor) {
   if (tensor.dtype() != DType::kBool) return;
@@ -160,10 +170,7 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
   const DataTypeRow& row = kDataTypes[data_type];
   if (row.dtype == DType::kUndefined) {
     return Unimplemented("element type {} is not supported; {}", row.name,
-                         row.name == std::string_view("string")
-                             ? "convert text to numbers before the model, as in a Python model "
-                               "(docs/guides/python-models.md)"
-                             : "export the model in float32, float16, bfloat16 or an integer type");
+                         "export the model in float32, float16, bfloat16 or an integer type");
   }
   return row.dtype;
 }
@@ -174,6 +181,7 @@ StatusOr<Tensor> DecodeTensor(const onnx::TensorProto& proto, const DataFolder& 
   if (proto.has_segment()) return Unimplemented("tensors in segments are not supported");
   CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(proto));
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t count, shape.Checked(DTypeSize(dtype)));
+  if (dtype == DType::kBytes) return DecodeTexts(proto, shape, count);
   const int64_t bytes = count * static_cast<int64_t>(DTypeSize(dtype));
   Tensor tensor;
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {

@@ -3,6 +3,7 @@
 #include "ops/register.h"
 
 #include "ops/operator.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -21,20 +22,20 @@ void RegisterControl(OperatorRegistry& registry) {
   // loop's state: of any type.
   registry.Add({.name = "If",
                 .max_outputs = OperatorDef::kVariadic,
-                .input_types = {kBoolType, kAllTypes},
+                .input_types = {kBoolType, kMovableTypes},
                 .infer = InferNothing,
                 .runs_bodies = true});
   registry.Add({.name = "Loop",
                 .min_inputs = 0,  // count and condition may be absent
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
-                .input_types = {{DType::kInt64}, kBoolType, kAllTypes},
+                .input_types = {{DType::kInt64}, kBoolType, kMovableTypes},
                 .infer = InferNothing,
                 .runs_bodies = true});
   registry.Add({.name = "Scan",
                 .max_inputs = OperatorDef::kVariadic,
                 .max_outputs = OperatorDef::kVariadic,
-                .input_types = {kAllTypes},
+                .input_types = {kMovableTypes},
                 .infer = InferNothing,
                 .runs_bodies = true});
 }

@@ -1,8 +1,11 @@
 // Equal, Less, Greater and similar; IsNaN and IsInf. Results are bools.
 #include <cmath>
+#include <string_view>
+#include <type_traits>
 
 #include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -27,6 +30,12 @@ template <template <typename> class Op, bool kSwap>
 StatusOr<std::unique_ptr<Kernel>> CompilePair(const CompileContext& context) {
   const DType dtype = context.inputs[0].dtype;
   // Bools (Equal only) compare as bytes.
+  if constexpr (std::is_same_v<Op<int>, EqualOp<int>>) {
+    if (dtype == DType::kBytes) {
+      return MakeElementKernel(
+          context, BinaryBlock<Op<std::string_view>, std::string_view, std::string_view, bool>);
+    }
+  }
   CHAIRLIFT_ASSIGN_OR_RETURN(
       ElementFn fn,
       DispatchNumeric(dtype == DType::kBool ? DType::kUInt8 : dtype, []<typename T>() {
@@ -97,7 +106,7 @@ OperatorDef TestDef(const char* name, int min_opset, decltype(CompileTest<IsNanO
 }  // namespace
 
 void RegisterComparison(OperatorRegistry& registry) {
-  registry.Add(PairDef("Equal", 1, kAllTypes, CompilePair<EqualOp, false>));
+  registry.Add(PairDef("Equal", 1, kMovableTypes, CompilePair<EqualOp, false>));
   registry.Add(PairDef("Less", 1, kNumericTypes, CompilePair<LessOp, false>));
   registry.Add(PairDef("LessOrEqual", 12, kNumericTypes, CompilePair<LessOrEqualOp, false>));
   registry.Add(PairDef("Greater", 1, kNumericTypes, CompilePair<LessOp, true>));

@@ -6,6 +6,7 @@
 #include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/hands_on.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 
@@ -76,7 +77,7 @@ int DropoutHandsOn(const Attributes&, std::span<const ValueInfo>,
 
 void RegisterIdentity(OperatorRegistry& registry) {
   registry.Add({.name = "Identity",
-                .input_types = {kAllTypes},
+                .input_types = {kMovableTypes},
                 .infer = InferPassedOn,
                 .axes = ElementwiseAxes,
                 .compile = CompileCopy,

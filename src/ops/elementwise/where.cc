@@ -1,11 +1,13 @@
 // Where: elementwise the second operand if the first is true, else the third.
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ops/axes.h"
 #include "ops/axis_map.h"
 #include "ops/elementwise/elementwise.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -70,6 +72,9 @@ Status InferWhere(InferContext& context) {
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompileWhere(const CompileContext& context) {
+  if (context.inputs[1].dtype == DType::kBytes) {
+    return MakeElementKernel(context, WhereBlock<std::string_view>);
+  }
   return DispatchWidth(context.inputs[1].dtype,
                        [&]<typename T>() { return MakeElementKernel(context, WhereBlock<T>); });
 }
@@ -81,7 +86,7 @@ void RegisterWhere(OperatorRegistry& registry) {
                 .min_opset = 9,
                 .min_inputs = 3,
                 .max_inputs = 3,
-                .input_types = {kBoolType, kAllTypes},
+                .input_types = {kBoolType, kMovableTypes},
                 .infer = InferWhere,
                 .axes = ElementwiseAxes,
                 .compile = CompileWhere,

@@ -4,6 +4,7 @@
 
 #include "ops/axes.h"
 #include "ops/generation/generation.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -59,13 +60,13 @@ StatusOr<std::unique_ptr<Kernel>> CompileSize(const CompileContext& context) {
 
 void RegisterShape(OperatorRegistry& registry) {
   registry.Add({.name = "Shape",
-                .input_types = {kAllTypes},
+                .input_types = {kMovableTypes},
                 .infer = InferShape,
                 .compile = CompileShape,
                 .native_half = true,
                 .gives_sizes = true});
   registry.Add({.name = "Size",
-                .input_types = {kAllTypes},
+                .input_types = {kMovableTypes},
                 .infer = InferSize,
                 .compile = CompileSize,
                 .native_half = true,

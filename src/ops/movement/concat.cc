@@ -4,6 +4,7 @@
 #include "ops/movement/channel_moves.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -136,7 +137,7 @@ int ConcatHandsOn(const Attributes&, std::span<const ValueInfo> inputs,
 OperatorDef ConcatOperator() {
   return {.name = "Concat",
           .max_inputs = OperatorDef::kVariadic,
-          .input_types = {kAllTypes},
+          .input_types = {kMovableTypes},
           .infer = InferConcat,
           .axes = SameAxesButOne,
           .compile = CompileConcat,

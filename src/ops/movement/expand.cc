@@ -4,6 +4,7 @@
 #include "ops/axes.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -91,7 +92,7 @@ OperatorDef ExpandOperator() {
   return {.name = "Expand",
           .min_inputs = 2,
           .max_inputs = 2,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferExpand,
           .compile = CompileExpand,
           .hands_on = ExpandHandsOn,

@@ -7,6 +7,7 @@
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
 #include "ops/ranges.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -132,7 +133,7 @@ OperatorDef GatherOperator() {
   return {.name = "Gather",
           .min_inputs = 2,
           .max_inputs = 2,
-          .input_types = {kAllTypes, kIndexTypes},
+          .input_types = {kMovableTypes, kIndexTypes},
           .infer = InferGather,
           .axes = AxesOfGather,
           .compile = CompileGather,

@@ -7,6 +7,7 @@
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
 #include "ops/ranges.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -107,7 +108,7 @@ OperatorDef GatherNDOperator() {
   return {.name = "GatherND",
           .min_inputs = 2,
           .max_inputs = 2,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferGatherNd,
           .axes = AxesOfGatherNd,
           .compile = CompileGatherNd,

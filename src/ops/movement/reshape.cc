@@ -4,6 +4,7 @@
 #include "ops/axes.h"
 #include "ops/hands_on.h"
 #include "ops/movement/movement.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -123,7 +124,7 @@ OperatorDef ReshapeOperator() {
   return {.name = "Reshape",
           .min_inputs = 2,
           .max_inputs = 2,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferReshape,
           .hands_on = SameShapeHandsOn,
           .is_view = true,
@@ -132,7 +133,7 @@ OperatorDef ReshapeOperator() {
 
 OperatorDef FlattenOperator() {
   return {.name = "Flatten",
-          .input_types = {kAllTypes},
+          .input_types = {kMovableTypes},
           .infer = InferFlatten,
           .hands_on = SameShapeHandsOn,
           .is_view = true,

@@ -8,6 +8,7 @@
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/indices.h"
 #include "ops/movement/movement.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -296,7 +297,7 @@ OperatorDef SliceOperator() {
   return {.name = "Slice",
           .min_inputs = 3,
           .max_inputs = 5,
-          .input_types = {kAllTypes, kIndexTypes},
+          .input_types = {kMovableTypes, kIndexTypes},
           .infer = InferSlice,
           .compile = CompileSlice,
           .hands_on = SliceHandsOn,

@@ -9,6 +9,7 @@
 #include "ops/movement/channel_moves.h"
 #include "ops/movement/movement.h"
 #include "ops/movement/strided_copy.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -211,7 +212,7 @@ OperatorDef SplitOperator() {
   return {.name = "Split",
           .max_inputs = 2,
           .max_outputs = OperatorDef::kVariadic,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferSplit,
           .axes = AxesButOne<0>,
           .compile = CompileSplit,

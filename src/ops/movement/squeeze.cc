@@ -5,6 +5,7 @@
 #include "ops/axis_map.h"
 #include "ops/hands_on.h"
 #include "ops/movement/movement.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -126,7 +127,7 @@ StatusOr<AxisMap> UnsqueezeAxes(const InferContext& context) {
 OperatorDef SqueezeOperator() {
   return {.name = "Squeeze",
           .max_inputs = 2,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferSqueeze,
           .axes = SqueezeAxes,
           .hands_on = SameShapeHandsOn,
@@ -138,7 +139,7 @@ OperatorDef UnsqueezeOperator() {
   return {.name = "Unsqueeze",
           .min_inputs = 2,
           .max_inputs = 2,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferUnsqueeze,
           .axes = UnsqueezeAxes,
           .hands_on = SameShapeHandsOn,

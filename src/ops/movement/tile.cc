@@ -4,6 +4,7 @@
 #include "ops/hands_on.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -82,7 +83,7 @@ OperatorDef TileOperator() {
   return {.name = "Tile",
           .min_inputs = 2,
           .max_inputs = 2,
-          .input_types = {kAllTypes, {DType::kInt64}},
+          .input_types = {kMovableTypes, {DType::kInt64}},
           .infer = InferTile,
           .axes = AxesOfTile,
           .compile = CompileTile,

@@ -7,6 +7,7 @@
 #include "ops/axis_map.h"
 #include "ops/movement/copy_kernel.h"
 #include "ops/movement/movement.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -84,7 +85,7 @@ int TransposeHandsOn(const Attributes& attributes, std::span<const ValueInfo> in
 
 OperatorDef TransposeOperator() {
   return {.name = "Transpose",
-          .input_types = {kAllTypes},
+          .input_types = {kMovableTypes},
           .infer = InferTranspose,
           .axes = AxesOfTranspose,
           .compile = CompileTranspose,

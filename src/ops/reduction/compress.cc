@@ -5,6 +5,7 @@
 
 #include "ops/axes.h"
 #include "ops/reduction/reduction.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -71,7 +72,7 @@ void RegisterCompress(OperatorRegistry& registry) {
                 .min_opset = 9,
                 .min_inputs = 2,
                 .max_inputs = 2,
-                .input_types = {kAllTypes, kBoolType},
+                .input_types = {kMovableTypes, kBoolType},
                 .infer = InferCompress,
                 .evaluate = EvaluateCompress,
                 .native_half = true});

@@ -1,17 +1,21 @@
-// TfIdfVectorizer: how often each n-gram of a given pool occurs in a sequence of integers,
-// optionally weighted.
+// TfIdfVectorizer: how often each n-gram of a given pool occurs in a sequence of integers or
+// strings, optionally weighted.
 //
 // Weights are indexed by output column, as in the standard's reference implementation and in ONNX
 // Runtime. The standard's text indexes them by n-gram, which is the same if the n-grams have their
 // columns in order.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "ops/axes.h"
 #include "ops/reduction/reduction.h"
+#include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
@@ -33,11 +37,26 @@ struct Pool {
   bool counts = true;          // false: 1 if there is any
   std::vector<float> weights;  // by column; empty: no weights
   std::map<std::vector<int64_t>, int64_t, Lexicographic> column;
+  // The numbers that stand for strings in the n-grams. Strings without one are in no n-gram.
+  std::map<std::string, int64_t, std::less<>> numbers;
+
+  template <typename T>
+  int64_t NumberOf(const T& item) const {
+    if constexpr (std::is_same_v<T, std::string_view>) {
+      const auto found = numbers.find(item);
+      return found == numbers.end() ? -1 : found->second;
+    } else {
+      return item;
+    }
+  }
 };
 
 // The n-grams of one length are consecutive, from counts[length − 1] on, in order of length.
 Status ReadGrams(const Attributes& a, Pool& pool) {
-  const std::vector<int64_t> items = a.Ints("pool_int64s");
+  std::vector<int64_t> items = a.Ints("pool_int64s");
+  for (const std::string& text : a.Strings("pool_strings")) {
+    items.push_back(pool.numbers.emplace(text, std::ssize(pool.numbers)).first->second);
+  }
   const std::vector<int64_t> starts = a.Ints("ngram_counts");
   const std::vector<int64_t> columns = a.Ints("ngram_indexes");
   size_t gram = 0;
@@ -65,7 +84,9 @@ Status ReadGrams(const Attributes& a, Pool& pool) {
 }
 
 StatusOr<Pool> ReadPool(const Attributes& a) {
-  if (!a.Strings("pool_strings").empty()) return Unimplemented("a pool of strings");
+  if (!a.Strings("pool_strings").empty() && !a.Ints("pool_int64s").empty()) {
+    return InvalidArgument("its attributes 'pool_int64s' and 'pool_strings' are both given");
+  }
   Pool pool;
   pool.shortest = a.Int("min_gram_length", 1);
   pool.longest = a.Int("max_gram_length", 1);
@@ -91,6 +112,11 @@ StatusOr<Pool> ReadPool(const Attributes& a) {
 Status InferTfidfVectorizer(InferContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Pool pool, ReadPool(context.attributes()));
   const SymbolicShape& in = context.shape(0);
+  const bool texts = context.dtype(0) == DType::kBytes;
+  if (texts ? !context.attributes().Ints("pool_int64s").empty() : !pool.numbers.empty()) {
+    return InvalidArgument("its input is {}, but its pool is of another type",
+                           DTypeName(context.dtype(0)));
+  }
   if (!in.has_rank()) return SetOutput(context, 0, DType::kFloat, SymbolicShape());
   if (in.rank() < 1 || in.rank() > 2) {
     return InvalidArgument("input {} is neither a sequence nor a batch of them", in.ToString());
@@ -110,7 +136,7 @@ void Row(const Pool& pool, const T* x, int64_t n, float* out) {
       gram.clear();
       for (int64_t at = start; at < n && static_cast<int64_t>(gram.size()) < pool.longest;
            at += skip + 1) {
-        gram.push_back(x[at]);
+        gram.push_back(pool.NumberOf(x[at]));
         const auto length = static_cast<int64_t>(gram.size());
         // With one item nothing can be skipped: it counts once.
         if (length < pool.shortest || (length == 1 && skip > 0)) continue;
@@ -140,6 +166,7 @@ std::unique_ptr<Kernel> MakeRows(Pool pool, const Shape& in) {
 StatusOr<std::unique_ptr<Kernel>> CompileTfidfVectorizer(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(Pool pool, ReadPool(context.attributes));
   const TensorDesc& in = context.inputs[0];
+  if (in.dtype == DType::kBytes) return MakeRows<std::string_view>(std::move(pool), in.shape);
   return in.dtype == DType::kInt32 ? MakeRows<int32_t>(std::move(pool), in.shape)
                                    : MakeRows<int64_t>(std::move(pool), in.shape);
 }
@@ -149,7 +176,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileTfidfVectorizer(const CompileContext& c
 void RegisterTfIdfVectorizer(OperatorRegistry& registry) {
   registry.Add({.name = "TfIdfVectorizer",
                 .min_opset = 9,
-                .input_types = {kIndexTypes},
+                .input_types = {kIndexTypes | kTextType},
                 .infer = InferTfidfVectorizer,
                 .compile = CompileTfidfVectorizer});
 }

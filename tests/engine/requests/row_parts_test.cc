@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "chairlift/engine.h"
+#include "chairlift/text.h"
 #include "engine/test_models.h"
 
 namespace chairlift {
@@ -152,6 +153,28 @@ TEST(RowPartsTest, AnswersShareABudgetUntilTheyAreTaken) {
     EXPECT_EQ(budget->held(), 32);
   }
   EXPECT_EQ(budget->held(), 0);
+}
+
+TEST(RowPartsTest, KeepTheStringsOfAnswers) {
+  const ValidatedRequest whole = OfRows(3);
+  const auto budget = std::make_shared<ByteBudget>(4096);
+  const RowParts::Limits limits{4096, budget};
+  RowParts parts(whole, 2);
+  const auto put = [&](int part, std::vector<std::string> texts) {
+    const Shape shape{static_cast<int64_t>(texts.size())};
+    const NamedTensor output{"y", TextTensor(shape, std::move(texts))};
+    return parts.Put(part, {&output, 1}, limits);
+  };
+  const std::string longer(1000, 'x');
+  ASSERT_TRUE(put(1, {longer}).ok());
+  ASSERT_TRUE(put(0, {"a", longer + "y"}).ok());
+  EXPECT_GT(budget->held(), 2001);
+  const std::vector<NamedTensor> answer = parts.Take();
+  EXPECT_THAT(TextsOf(answer[0].tensor), ElementsAre("a", longer + "y", longer));
+
+  RowParts large(whole, 2);
+  const NamedTensor output{"y", TextTensor({1}, {std::string(5000, 'x')})};
+  EXPECT_TRUE(absl::IsOutOfRange(large.Put(1, {&output, 1}, limits)));
 }
 
 // y = mean over 1 K copies of x, which are there all at once: 4 KiB a row and feature.

@@ -10,7 +10,7 @@
 namespace chairlift {
 namespace {
 
-enum class Kind : uint8_t { kInt, kFlag, kFloat, kString, kInts, kFloats, kStrings };
+enum class Kind : uint8_t { kInt, kFlag, kFloat, kString, kInts, kFloats, kStrings, kTensor };
 
 struct AttributeSpec {
   std::string_view name;
@@ -108,7 +108,9 @@ constexpr AttributeSpec kQSoftmax[] = {{"axis", Kind::kInt}, {"opset", Kind::kIn
 
 constexpr AttributeSpec kFeatures[] = {{"inputdimensions", Kind::kInts}};
 constexpr AttributeSpec kImputer[] = {{"imputed_value_floats", Kind::kFloats},
-                                      {"replaced_value_float", Kind::kFloat}};
+                                      {"imputed_value_int64s", Kind::kInts},
+                                      {"replaced_value_float", Kind::kFloat},
+                                      {"replaced_value_int64", Kind::kInt}};
 constexpr AttributeSpec kLinearClassifier[] = {
     {"classlabels_ints", Kind::kInts}, {"classlabels_strings", Kind::kStrings},
     {"coefficients", Kind::kFloats},   {"intercepts", Kind::kFloats},
@@ -120,52 +122,108 @@ constexpr AttributeSpec kLinearRegressor[] = {{"coefficients", Kind::kFloats},
 constexpr AttributeSpec kNorm[] = {{"norm", Kind::kString}};
 constexpr AttributeSpec kScaler[] = {{"offset", Kind::kFloats}, {"scale", Kind::kFloats}};
 constexpr AttributeSpec kTreeClassifier[] = {{"base_values", Kind::kFloats},
+                                             {"base_values_as_tensor", Kind::kTensor},
                                              {"class_ids", Kind::kInts},
                                              {"class_nodeids", Kind::kInts},
                                              {"class_treeids", Kind::kInts},
                                              {"class_weights", Kind::kFloats},
+                                             {"class_weights_as_tensor", Kind::kTensor},
                                              {"classlabels_int64s", Kind::kInts},
                                              {"classlabels_strings", Kind::kStrings},
                                              {"nodes_falsenodeids", Kind::kInts},
                                              {"nodes_featureids", Kind::kInts},
                                              {"nodes_hitrates", Kind::kFloats},
+                                             {"nodes_hitrates_as_tensor", Kind::kTensor},
                                              {"nodes_missing_value_tracks_true", Kind::kInts},
                                              {"nodes_modes", Kind::kStrings},
                                              {"nodes_nodeids", Kind::kInts},
                                              {"nodes_treeids", Kind::kInts},
                                              {"nodes_truenodeids", Kind::kInts},
                                              {"nodes_values", Kind::kFloats},
+                                             {"nodes_values_as_tensor", Kind::kTensor},
                                              {"post_transform", Kind::kString}};
 constexpr AttributeSpec kTreeRegressor[] = {{"aggregate_function", Kind::kString},
                                             {"base_values", Kind::kFloats},
+                                            {"base_values_as_tensor", Kind::kTensor},
                                             {"n_targets", Kind::kInt},
                                             {"nodes_falsenodeids", Kind::kInts},
                                             {"nodes_featureids", Kind::kInts},
                                             {"nodes_hitrates", Kind::kFloats},
+                                            {"nodes_hitrates_as_tensor", Kind::kTensor},
                                             {"nodes_missing_value_tracks_true", Kind::kInts},
                                             {"nodes_modes", Kind::kStrings},
                                             {"nodes_nodeids", Kind::kInts},
                                             {"nodes_treeids", Kind::kInts},
                                             {"nodes_truenodeids", Kind::kInts},
                                             {"nodes_values", Kind::kFloats},
+                                            {"nodes_values_as_tensor", Kind::kTensor},
                                             {"post_transform", Kind::kString},
                                             {"target_ids", Kind::kInts},
                                             {"target_nodeids", Kind::kInts},
                                             {"target_treeids", Kind::kInts},
-                                            {"target_weights", Kind::kFloats}};
+                                            {"target_weights", Kind::kFloats},
+                                            {"target_weights_as_tensor", Kind::kTensor}};
+constexpr AttributeSpec kTreeEnsemble[] = {
+    {"aggregate_function", Kind::kInt},  {"leaf_targetids", Kind::kInts},
+    {"leaf_weights", Kind::kTensor},     {"membership_values", Kind::kTensor},
+    {"n_targets", Kind::kInt},           {"nodes_falseleafs", Kind::kInts},
+    {"nodes_falsenodeids", Kind::kInts}, {"nodes_featureids", Kind::kInts},
+    {"nodes_hitrates", Kind::kTensor},   {"nodes_missing_value_tracks_true", Kind::kInts},
+    {"nodes_modes", Kind::kTensor},      {"nodes_splits", Kind::kTensor},
+    {"nodes_trueleafs", Kind::kInts},    {"nodes_truenodeids", Kind::kInts},
+    {"post_transform", Kind::kInt},      {"tree_roots", Kind::kInts}};
+constexpr AttributeSpec kSvmClassifier[] = {{"classlabels_ints", Kind::kInts},
+                                            {"classlabels_strings", Kind::kStrings},
+                                            {"coefficients", Kind::kFloats},
+                                            {"kernel_params", Kind::kFloats},
+                                            {"kernel_type", Kind::kString},
+                                            {"post_transform", Kind::kString},
+                                            {"prob_a", Kind::kFloats},
+                                            {"prob_b", Kind::kFloats},
+                                            {"rho", Kind::kFloats},
+                                            {"support_vectors", Kind::kFloats},
+                                            {"vectors_per_class", Kind::kInts}};
+constexpr AttributeSpec kSvmRegressor[] = {
+    {"coefficients", Kind::kFloats}, {"kernel_params", Kind::kFloats},
+    {"kernel_type", Kind::kString},  {"n_supports", Kind::kInt},
+    {"one_class", Kind::kFlag},      {"post_transform", Kind::kString},
+    {"rho", Kind::kFloats},          {"support_vectors", Kind::kFloats}};
+constexpr AttributeSpec kLabelEncoder[] = {
+    {"classes_strings", Kind::kStrings}, {"default_float", Kind::kFloat},
+    {"default_int64", Kind::kInt},       {"default_string", Kind::kString},
+    {"default_tensor", Kind::kTensor},   {"keys_floats", Kind::kFloats},
+    {"keys_int64s", Kind::kInts},        {"keys_strings", Kind::kStrings},
+    {"keys_tensor", Kind::kTensor},      {"values_floats", Kind::kFloats},
+    {"values_int64s", Kind::kInts},      {"values_strings", Kind::kStrings},
+    {"values_tensor", Kind::kTensor}};
+constexpr AttributeSpec kCategoryMapper[] = {{"cats_int64s", Kind::kInts},
+                                             {"cats_strings", Kind::kStrings},
+                                             {"default_int64", Kind::kInt},
+                                             {"default_string", Kind::kString}};
+constexpr AttributeSpec kOneHotEncoder[] = {
+    {"cats_int64s", Kind::kInts}, {"cats_strings", Kind::kStrings}, {"zeros", Kind::kFlag}};
+constexpr AttributeSpec kZipMap[] = {{"classlabels_int64s", Kind::kInts},
+                                     {"classlabels_strings", Kind::kStrings}};
 constexpr AttributeSpec kThreshold[] = {{"threshold", Kind::kFloat}};
 
 constexpr ContribOperator kMlOperators[] = {
     {"ArrayFeatureExtractor", 2, 2, kNone, contrib::ArrayFeatureExtractor},
     {"Binarizer", 1, 1, kThreshold, contrib::Binarizer},
+    {"CategoryMapper", 1, 1, kCategoryMapper, contrib::CategoryMapper},
     {"FeatureVectorizer", 1, kAnyNumber, kFeatures, contrib::FeatureVectorizer},
     {"Imputer", 1, 1, kImputer, contrib::Imputer},
+    {"LabelEncoder", 1, 1, kLabelEncoder, contrib::LabelEncoder},
     {"LinearClassifier", 1, 1, kLinearClassifier, contrib::LinearClassifier},
     {"LinearRegressor", 1, 1, kLinearRegressor, contrib::LinearRegressor},
     {"Normalizer", 1, 1, kNorm, contrib::Normalizer},
+    {"OneHotEncoder", 1, 1, kOneHotEncoder, contrib::OneHotEncoder},
+    {"SVMClassifier", 1, 1, kSvmClassifier, contrib::SvmClassifier},
+    {"SVMRegressor", 1, 1, kSvmRegressor, contrib::SvmRegressor},
     {"Scaler", 1, 1, kScaler, contrib::Scaler},
+    {"TreeEnsemble", 1, 1, kTreeEnsemble, contrib::TreeEnsemble},
     {"TreeEnsembleClassifier", 1, 1, kTreeClassifier, contrib::TreeEnsembleClassifier},
     {"TreeEnsembleRegressor", 1, 1, kTreeRegressor, contrib::TreeEnsembleRegressor},
+    {"ZipMap", 1, 1, kZipMap, contrib::ZipMap},
 };
 
 constexpr ContribOperator kOperators[] = {
@@ -228,6 +286,8 @@ bool Has(const Attributes& attributes, const AttributeSpec& spec) {
       return attributes.Find<std::vector<float>>(spec.name) != nullptr;
     case Kind::kStrings:
       return attributes.Find<std::vector<std::string>>(spec.name) != nullptr;
+    case Kind::kTensor:
+      return attributes.Find<Tensor>(spec.name) != nullptr;
   }
   return false;
 }

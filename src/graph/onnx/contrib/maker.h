@@ -55,9 +55,10 @@ class Maker {
                      Attributes attributes = {}, std::string_view domain = "");
   ValueId Ints(const std::vector<int64_t>& values) { return rewriter_.ConstantInts(values); }
   ValueId Floats(const Shape& shape, const std::vector<float>& values) {
-    return rewriter_.Constant(Tensor::Of<float>(shape, values));
+    return Constant(Tensor::Of<float>(shape, values));
   }
   ValueId ScalarOf(int64_t value) { return rewriter_.ConstantScalar(value); }
+  ValueId Constant(const Tensor& tensor) { return rewriter_.Constant(tensor); }
   // With the element type of `like`.
   ValueId ScalarLike(ValueId like, float value);
 
@@ -77,6 +78,7 @@ class Maker {
   ValueId CastToFloat(ValueId id) { return Make("Cast", {id}, To(kOnnxFloat)); }
   ValueId CastToInt32(ValueId id) { return Make("Cast", {id}, To(kOnnxInt32)); }
   ValueId CastToInt64(ValueId id) { return Make("Cast", {id}, To(kOnnxInt64)); }
+  ValueId CastToDouble(ValueId id) { return Make("Cast", {id}, To(kOnnxDouble)); }
   // The parts of `id` along `axis`.
   std::vector<ValueId> Split(ValueId id, int64_t axis, const std::vector<int64_t>& sizes);
 
@@ -91,7 +93,7 @@ class Maker {
                     std::vector<ValueId> inputs, Attributes attributes = {});
 
  private:
-  static constexpr int64_t kOnnxFloat = 1, kOnnxInt32 = 6, kOnnxInt64 = 7;
+  static constexpr int64_t kOnnxFloat = 1, kOnnxInt32 = 6, kOnnxInt64 = 7, kOnnxDouble = 11;
   static Attributes To(int64_t type) {
     Attributes attributes;
     attributes.Set("to", type);

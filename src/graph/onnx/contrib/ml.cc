@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "graph/onnx/contrib/rules.h"
+#include "graph/onnx/contrib/scores.h"
 
 namespace chairlift::contrib {
 namespace {
@@ -47,20 +48,6 @@ ValueId LinearScores(Maker& make, int64_t results) {
   return make.Make("Gemm", std::move(inputs), With({{"transB", int64_t{1}}}));
 }
 
-// The operator and attributes of a post_transform; empty for Identity.
-struct Transform {
-  const char* op;
-  Attributes attributes;
-};
-
-StatusOr<Transform> PostTransform(const Maker& make) {
-  const std::string name = make.attributes().String("post_transform", "NONE");
-  if (name == "NONE") return Transform{"Identity", {}};
-  if (name == "LOGISTIC") return Transform{"Sigmoid", {}};
-  if (name == "SOFTMAX") return Transform{"Softmax", With({{"axis", int64_t{-1}}})};
-  return Unimplemented("its attribute 'post_transform' is not supported as '{}'", name);
-}
-
 }  // namespace
 
 // Selects elements of the last dimension by index.
@@ -99,6 +86,16 @@ Status FeatureVectorizer(Maker& make) {
 // Replaces missing values, NaN by default, by a number for each column.
 Status Imputer(Maker& make) {
   const ValueId x = make.in(0);
+  const std::vector<int64_t> integers = make.attributes().Ints("imputed_value_int64s");
+  if (!integers.empty()) {
+    if (make.info(x).dtype != DType::kInt64) {
+      return InvalidArgument("its attribute 'imputed_value_int64s' is for int64, not {}",
+                             DTypeName(make.info(x).dtype));
+    }
+    const ValueId missing =
+        make.Constant(Tensor::Scalar<int64_t>(make.attributes().Int("replaced_value_int64", 0)));
+    return make.Become("Where", {make.Make("Equal", {x, missing}), make.Ints(integers), x});
+  }
   if (make.info(x).dtype != DType::kFloat) {
     return Unimplemented("it is only supported for float32, not {}", DTypeName(make.info(x).dtype));
   }
@@ -111,30 +108,39 @@ Status Imputer(Maker& make) {
   return make.Become("Where", {is_missing, given, x});
 }
 
-// The label of each row's highest score, and the scores.
+// The label of each row's highest score, and the scores. Two labels may have one score, whose sign
+// decides.
 Status LinearClassifier(Maker& make) {
-  const std::vector<int64_t> labels = make.attributes().Ints("classlabels_ints");
-  if (labels.empty()) {
-    return Unimplemented("labels other than integers ('classlabels_ints') are not supported");
-  }
-  const auto classes = static_cast<int64_t>(labels.size());
-  if (classes < 2 || (make.attributes().Has("intercepts") &&
-                      make.attributes().Floats("intercepts").size() != labels.size())) {
+  const Labels labels = ReadLabels(make, "classlabels_ints", "classlabels_strings");
+  CHAIRLIFT_RETURN_IF_ERROR(make.status());
+  const auto intercepts = static_cast<int64_t>(make.attributes().Floats("intercepts").size());
+  const bool one_score = labels.count == 2 && intercepts == 1;
+  if (labels.count < 2 || (intercepts != 0 && !one_score && intercepts != labels.count)) {
     return Unimplemented("{} intercepts for {} labels are not supported; one a label is",
-                         make.attributes().Floats("intercepts").size(), classes);
+                         intercepts, labels.count);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Transform transform, PostTransform(make));
-  const ValueId scores = LinearScores(make, classes);
-  if (make.wants(1)) make.MakeOutput(1, transform.op, {scores}, transform.attributes);
-  const ValueId best =
-      make.Make("ArgMax", {scores}, With({{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}}));
-  return make.Become("Gather", {make.Ints(labels), best});
+  const ValueId scores = LinearScores(make, one_score ? 1 : labels.count);
+  if (!one_score) {
+    if (make.wants(1)) make.MakeOutput(1, "Identity", {Transformed(make, scores)});
+    const ValueId best =
+        make.Make("ArgMax", {scores}, With({{"axis", int64_t{-1}}, {"keepdims", int64_t{0}}}));
+    return BecomeLabels(make, labels, best);
+  }
+  if (make.wants(1)) {
+    const std::string transform = make.attributes().String("post_transform", "NONE");
+    const bool complement = transform == "NONE" || transform == "PROBIT";
+    const ValueId other = complement ? make.Make("Sub", {make.ScalarLike(scores, 1), scores})
+                                     : make.Make("Neg", {scores});
+    const ValueId both = make.Make("Concat", {other, scores}, With({{"axis", int64_t{-1}}}));
+    make.MakeOutput(1, "Identity", {Transformed(make, both)});
+  }
+  const ValueId above = make.Make("Greater", {scores, make.ScalarLike(scores, 0)});
+  return BecomeLabels(make, labels, make.CastToInt64(make.Squeeze(above, {1})));
 }
 
 Status LinearRegressor(Maker& make) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Transform transform, PostTransform(make));
   const ValueId scores = LinearScores(make, make.attributes().Int("targets", 1));
-  return make.Become(transform.op, {scores}, transform.attributes);
+  return make.Become("Identity", {Transformed(make, scores)});
 }
 
 // Divides rows by their norm; rows of norm 0 are unchanged.

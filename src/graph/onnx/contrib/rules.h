@@ -69,8 +69,18 @@ Rule LinearClassifier;
 Rule LinearRegressor;
 Rule Normalizer;
 Rule Scaler;
-Rule TreeEnsembleClassifier;  // trees.cc
-Rule TreeEnsembleRegressor;   // trees.cc
+// tree_operators.cc:
+Rule TreeEnsemble;
+Rule TreeEnsembleClassifier;
+Rule TreeEnsembleRegressor;
+// svm.cc:
+Rule SvmClassifier;
+Rule SvmRegressor;
+// encoders.cc:
+Rule CategoryMapper;
+Rule LabelEncoder;
+Rule OneHotEncoder;
+Rule ZipMap;
 
 // Applies the activation `name`, as fused operators have it, to `id`, with its parameters in the
 // order of ONNX's attributes. Returns `id` itself if the name is empty.

@@ -1,0 +1,16 @@
+// The operators of tabular models.
+#include "ops/register.h"
+
+#include "ops/tabular/tabular.h"
+
+namespace chairlift {
+
+void RegisterTabular(OperatorRegistry& registry) {
+  RegisterLookup(registry);
+  RegisterCoupledProbabilities(registry);
+  RegisterStringCasts(registry);
+  RegisterStringNormalizer(registry);
+  RegisterStringParts(registry);
+}
+
+}  // namespace chairlift
