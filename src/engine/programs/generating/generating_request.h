@@ -81,8 +81,8 @@ class GeneratingRequest final : public RequestGraph {
   int64_t reused() const { return reused_; }
   // Whether a token of the answer follows the last token of each sequence of Begin().
   bool predicts() const { return computed_ + begun_ >= known(); }
-  // They have been computed. `choices`: the next token by sequence, if it predicts; so many tokens
-  // of the answer without beams. An error ends the request.
+  // They have been computed. `choices`: the next token by sequence, if it predicts. Without
+  // beams, that many tokens of the answer. An error ends the request.
   Status Complete(std::span<const Choice> choices);
 
   const GenerationLimits& limits() const { return limits_; }

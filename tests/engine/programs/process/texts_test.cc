@@ -189,5 +189,63 @@ TEST_F(TextsTest, ARequestThatLeavesTakesItsRowsAlong) {
   EXPECT_LT((*engine_->Statistics("my"))[0].inference_count, 10u);  // those that had begun
 }
 
+// Whatever a text costs here: the bound is some of it, and far below what a long request brings.
+// Each text's answer is the number of the batch that it was in.
+TEST_F(TextsTest, ARequestOfManyTextsNeitherKeepsOthersOutNorDelaysThem) {
+  const std::string gate = (folder_ / "gate").string();
+  ASSERT_TRUE(Load("import os, time\n"
+                   "from chairlift import Ragged\n"
+                   "batches = 0\n"
+                   "def predict(text: list[str]) -> Ragged:\n"
+                   "  global batches\n"
+                   "  batches += 1\n"
+                   "  while batches > 3 and not os.path.exists('" +
+                       gate +
+                       "'): time.sleep(0.001)\n"
+                       "  ones = np.full(len(text), batches, 'float32')\n"
+                       "  return Ragged(ones, np.arange(len(text) + 1))\n",
+                   "max_batch_size: 4\n")
+                  .ok());
+  WriteFile(folder_ / "sum/1/sum.py",
+            "import numpy as np\ndef predict(output): return output.sum(1, keepdims=True)\n");
+  WriteFile(folder_ / "sum/model.yaml", "python: sum.py:predict\n");
+  WriteFile(folder_ / "both/model.yaml", "steps: [{model: my}, {model: sum}]\n");
+  ASSERT_TRUE(engine_->LoadFromRepository("both").ok());
+  // Batches 1 to 3: what a request to each step costs is known with the second one.
+  ASSERT_TRUE(engine_->Infer(Texts({"a", "b", "c", "d"})).ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(engine_->Infer(Texts({"a"}, "both")).ok());
+  uint64_t batch_ns = 0;
+  for (const char* step : {"my", "sum"}) {
+    const ModelStatistics learnt = (*engine_->Statistics(step))[0];
+    batch_ns += learnt.compute_input.ns + learnt.compute_infer.ns + learnt.compute_output.ns;
+  }
+  const uint64_t limit_us = 20 * batch_ns / 1000 + 1;
+  WriteFile(folder_ / "both/model.yaml", "steps: [{model: my}, {model: sum}]\nmax_queue_wait_us: " +
+                                             std::to_string(limit_us) + "\n");
+  ASSERT_TRUE(engine_->LoadFromRepository("both").ok());
+  const auto texts_of = [&](int64_t rows, uint64_t group) {
+    InferRequest request = Texts(std::vector<std::string>(static_cast<size_t>(rows), "x"), "both");
+    request.caller = {.group = group, .member = 0};
+    return request;
+  };
+  // 500 batches: several times the bound, which is that of some 100 where both steps cost the same.
+  Answer large = Submit(texts_of(2000, 1));
+  ASSERT_TRUE(Soon([&] { return (*engine_->Statistics("my"))[0].running > 0; }));
+  std::vector<Answer> others;
+  for (int i = 0; i < 5; ++i) {
+    others.push_back(Submit(texts_of(1, 2)));
+    // A refusal comes at once.
+    ASSERT_EQ(others.back().wait_for(std::chrono::seconds(0)), std::future_status::timeout)
+        << others.back().get().status();
+  }
+  WriteFile(gate, "");
+  for (Answer& other : others) {
+    const std::vector<float> batch = Values(other.get());
+    ASSERT_EQ(batch.size(), 1u);
+    EXPECT_LT(batch[0], 250) << "of 500 batches: it does not wait for all that came before";
+  }
+  EXPECT_EQ(Values(large.get()).size(), 2000u);
+}
+
 }  // namespace
 }  // namespace chairlift
