@@ -359,6 +359,7 @@ TEST(GeneratingOracleTest, LlamaWithGroupedQueries) {
   Check(*Written(testing::LlamaModel()), {}, 40, 90, 3);
   Check(*Written(testing::LlamaModel({}, {.mask_input = false})), {}, 10, 20, 4);
   Check(*Written(testing::LlamaModel({}, {.softcap = 0.5f})), {}, 20, 60, 5);
+  Check(*Written(testing::LlamaModel({}, {.onnx_attention = true})), {}, 20, 60, 6);
 }
 
 TEST(GeneratingOracleTest, AttentionWithItsCacheInOneOperator) {

@@ -374,13 +374,18 @@ class PastRemover {
     return absl::OkStatus();
   }
 
+  // The columns that an attention's mask must have: nothing if any that broadcast will do.
+  static std::optional<Line> Columns(const Node& node, const Line& keys) {
+    return node.attributes.Int("mask_columns", 0) != 0 ? std::optional(keys) : std::nullopt;
+  }
+
   // For an encoder: every token attends to all.
   Status KeepTwoSided(size_t n) {
     Node& node = graph_.nodes[n];
     if (node.attributes.Int("causal", 0) != 0) return Unimplemented("it is causal");
     if (node.inputs.size() < 4 || node.inputs[3] == kNoValue) return absl::OkStatus();
     if (!reader_.of(node.inputs[3]).is_curve()) {
-      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckHidesNothing(node.inputs[3]));
+      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckHidesNothing(node.inputs[3], Columns(node, total_)));
       node.inputs.resize(3);
       return absl::OkStatus();
     }
@@ -397,7 +402,8 @@ class PastRemover {
       return Unimplemented("it is causal over the source, or has a softcap");
     }
     if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
-      CHAIRLIFT_RETURN_IF_ERROR(masks_.CheckHidesNothing(node.inputs[3]));
+      CHAIRLIFT_RETURN_IF_ERROR(
+          masks_.CheckHidesNothing(node.inputs[3], Columns(node, Line::Of(Size::kSource))));
     }
     Attributes attributes;
     attributes.Set("scale", node.attributes.Float("scale", 1.0f));
@@ -589,7 +595,7 @@ StatusOr<CausalModel> Removed(const Graph& graph, const DecoderPorts& ports, boo
   CHAIRLIFT_ASSIGN_OR_RETURN(model.passes, Recognised(model.graph, ports));
   // Notes about masks are handled below.
   std::vector<std::string> left;
-  LowerCachedAttention(model.graph, left);
+  LowerDecoderAttention(model.graph, left);
   SplitHeadRows(model.graph);
   PastRemover remover(model.graph, ports, causal);
   CHAIRLIFT_RETURN_IF_ERROR(remover.Run(model.source));

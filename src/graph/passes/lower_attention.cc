@@ -13,13 +13,14 @@ using Ints = std::vector<int64_t>;
 
 class AttentionLowering {
  public:
-  // `cached`: handle nodes with a past, else those without one.
-  AttentionLowering(Graph& graph, bool cached) : graph_(graph), cached_(cached) {}
+  // `decoder`: nodes may have a past, and their masks a column for each key.
+  AttentionLowering(Graph& graph, bool decoder) : graph_(graph), decoder_(decoder) {}
 
   // Why the node is left unchanged; empty if it can be lowered.
   std::string Problem(const Node& node) const {
-    if (Has(node.inputs, 6) || (HasPast(node) && !cached_)) return "it has a cache";
-    for (size_t i = cached_ ? 3 : 1; i < node.outputs.size(); ++i) {
+    const bool past = HasPast(node);
+    if (Has(node.inputs, 6) || (past && !decoder_)) return "it has a cache";
+    for (size_t i = past ? 3 : 1; i < node.outputs.size(); ++i) {
       if (Has(node.outputs, i)) return "more than its result is asked for";
     }
     for (const char* window : {"left_window_size", "right_window_size"}) {
@@ -35,8 +36,8 @@ class AttentionLowering {
                            DTypeName(graph_.values[node.inputs[i]].dtype), shape.ToString());
       }
     }
-    if (cached_) return CacheProblem(node);
-    if (Mask(node) == kNoValue) return {};
+    if (past) return CacheProblem(node);
+    if (decoder_ || Mask(node) == kNoValue) return {};
     const SymbolicShape& mask = graph_.values[Mask(node)].shape;
     const Dim& keys = Shape(node, 1)[rank - 2];
     if (!mask.has_rank() || mask.rank() == 0 || !mask[mask.rank() - 1].Same(keys)) {
@@ -49,7 +50,7 @@ class AttentionLowering {
   static bool HasPast(const Node& node) { return Has(node.inputs, 4); }
 
   void Lower(Node node) {
-    const bool packed = Shape(node, 0).rank() == 3;
+    const bool packed = Shape(node, 0).rank() == 3, past = HasPast(node);
     const int64_t heads = node.attributes.Int("q_num_heads", 1);
     const int64_t kv_heads = node.attributes.Int("kv_num_heads", 1);
     Node made;
@@ -60,7 +61,7 @@ class AttentionLowering {
       made.inputs.push_back(packed ? Heads(node.name, id, i == 0 ? heads : kv_heads) : id);
     }
     const std::vector<Dim> q = Dims(made.inputs[0]), v = Dims(made.inputs[2]);
-    for (size_t i = 1; cached_ && i < 3; ++i) {
+    for (size_t i = 1; past && i < 3; ++i) {
       made.inputs[i] = Joined(node, i, packed ? ByHead(node.name, made.inputs[i]) : made.inputs[i]);
     }
     const double columns = static_cast<double>(q[3].value());
@@ -68,14 +69,17 @@ class AttentionLowering {
     made.attributes.Set("scale", node.attributes.Float("scale", scale));
     made.attributes.Set("softcap", node.attributes.Float("softcap", 0.0f));
     const bool causal = node.attributes.Int("is_causal", 0) != 0;
-    made.attributes.Set("causal", int64_t{!causal ? 0 : cached_ ? 2 : 1});
+    made.attributes.Set("causal", int64_t{!causal ? 0 : past ? 2 : 1});
     made.attributes.Set("zeros_for_none", int64_t{1});
     made.attributes.Set("grouped", int64_t{1});
-    if (Mask(node) != kNoValue) made.inputs.push_back(Added(node.name, Mask(node)));
+    if (Mask(node) != kNoValue) {
+      made.inputs.push_back(Added(node.name, Mask(node)));
+      if (decoder_) made.attributes.Set("mask_columns", int64_t{1});
+    }
     made.outputs = {node.outputs[0]};
     if (packed) {
       for (const char* axes : {"q_axes", "k_axes", "v_axes", "y_axes"}) {
-        const bool joined = cached_ && (axes[0] == 'k' || axes[0] == 'v');
+        const bool joined = past && (axes[0] == 'k' || axes[0] == 'v');
         if (!joined) made.attributes.Set(axes, Ints{0, 2, 1, 3});
       }
       const SymbolicShape y({q[0], q[1], q[2], v[3]});
@@ -176,17 +180,16 @@ class AttentionLowering {
   }
 
   Graph& graph_;
-  const bool cached_;
+  const bool decoder_;
   std::vector<Node> new_;
 };
 
-int LowerAll(Graph& graph, std::vector<std::string>& notes, bool cached) {
-  AttentionLowering lowering(graph, cached);
+int LowerAll(Graph& graph, std::vector<std::string>& notes, bool decoder) {
+  AttentionLowering lowering(graph, decoder);
   std::vector<bool> removed(graph.nodes.size(), false);
   int count = 0;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!Is(graph.nodes[n], "Attention")) continue;
-    if (cached && !AttentionLowering::HasPast(graph.nodes[n])) continue;
     if (std::string why = lowering.Problem(graph.nodes[n]); !why.empty()) {
       notes.push_back(graph.nodes[n].Describe() + ": " + why);
       continue;
@@ -208,7 +211,7 @@ int LowerAttention(Graph& graph, std::vector<std::string>& notes) {
   return LowerAll(graph, notes, false);
 }
 
-int LowerCachedAttention(Graph& graph, std::vector<std::string>& notes) {
+int LowerDecoderAttention(Graph& graph, std::vector<std::string>& notes) {
   return LowerAll(graph, notes, true);
 }
 

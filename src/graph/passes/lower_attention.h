@@ -14,9 +14,10 @@ namespace chairlift {
 // kernels and rules of chairlift::Attention (including packed tokens) do not apply to them.
 int LowerAttention(Graph& graph, std::vector<std::string>& notes);
 
-// For Attention nodes with a past: it is joined with the new keys, and `causal` counts from the
-// last. The caller must know that their masks have a column for each key.
-int LowerCachedAttention(Graph& graph, std::vector<std::string>& notes);
+// Also Attention nodes with a past, which is joined with the new keys; `causal` then counts from
+// the last. Attribute `mask_columns` of the result is 1 if the caller must know that its mask has a
+// column for each key: ONNX hides the keys behind the last column.
+int LowerDecoderAttention(Graph& graph, std::vector<std::string>& notes);
 
 }  // namespace chairlift
 

@@ -41,6 +41,7 @@ struct DecoderForm {
   bool looked_up_mask = false;   // Llama: as torch.export writes attention_mask[arange, arange]
   int64_t sliding = 0;           // of looked_up_mask: tokens that a query sees; 0: all
   float softcap = 0;             // Llama: limits scores by a tanh; 0: none
+  bool onnx_attention = false;   // Llama: ONNX's Attention, over the past and new keys joined
   FusedAttention fused = FusedAttention::kNone;
   bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
   bool one_length = false;     // kGroupQuery: seqlens_k of no dimension
@@ -51,7 +52,10 @@ struct DecoderForm {
 class DecoderBuilder {
  public:
   DecoderBuilder(const DecoderSizes& sizes, const DecoderForm& form)
-      : s_(sizes), form_(form), random_(sizes.seed), b_(OfOnnx(form) ? 23 : 17) {
+      : s_(sizes),
+        form_(form),
+        random_(sizes.seed),
+        b_(OfOnnx(form) || form.onnx_attention ? 23 : 17) {
     auto* import = b_.model().add_opset_import();
     import->set_domain("com.microsoft");
     import->set_version(1);
@@ -146,6 +150,11 @@ class DecoderBuilder {
           Repeated(Grow(Turned(Heads(Linear(normed, p + ".k", narrow), s_.kv_heads)), layer, true));
       const std::string v =
           Repeated(Grow(Heads(Linear(normed, p + ".v", narrow), s_.kv_heads), layer, false));
+      if (form_.onnx_attention) {
+        Node("Attention", {q, k, v, mask}, p + ".attended");
+        x = Gated(p, Attended(p, x, v));
+        continue;
+      }
       Node("Transpose", {k}, p + ".kt").Ints("perm", {0, 1, 3, 2});
       Node("MatMul", {q, p + ".kt"}, p + ".products");
       Scalar(p + ".scale", static_cast<float>(1 / std::sqrt(s_.columns)));
@@ -524,7 +533,7 @@ class DecoderBuilder {
   }
   // x + the projection of weights · v.
   std::string Attended(const std::string& p, const std::string& x, const std::string& v) {
-    Node("MatMul", {p + ".weights", v}, p + ".attended");
+    if (!form_.onnx_attention) Node("MatMul", {p + ".weights", v}, p + ".attended");
     Node("Transpose", {p + ".attended"}, p + ".together").Ints("perm", {0, 2, 1, 3});
     Node("Concat", {List("batch"), List("new_size"), Ints(p + ".hidden", {hidden()})},
          p + ".joined_shape")
@@ -546,7 +555,7 @@ class DecoderBuilder {
     return made;
   }
   std::string RmsNorm(const std::string& x, const std::string& name) {
-    if (OfOnnx(form_)) {
+    if (OfOnnx(form_) || form_.onnx_attention) {
       Weights(name + ".weight", {hidden()}, 0.2, 1);
       Made made = Node("RMSNormalization", {x, name + ".weight"}, name);
       made.Int("axis", -1);

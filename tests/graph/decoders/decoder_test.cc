@@ -85,6 +85,19 @@ TEST(DecoderTest, MasksThatAreLookedUpByPlaceAreFollowed) {
               HasSubstr("its mask hides by"));
 }
 
+// As torch.export writes it from opset 23 on: whether the mask has a column for each key does not
+// follow from shapes.
+TEST(DecoderTest, OnnxAttentionOverAJoinedPastIsProved) {
+  for (const bool looked_up : {false, true}) {
+    const auto model = Made(LlamaModel({}, {.looked_up_mask = looked_up, .onnx_attention = true}));
+    ASSERT_TRUE(model.ok()) << model.status();
+    CheckPaged(*model, 2);
+    EXPECT_THAT(Refused(LlamaModel(
+                    {}, {.sees_later = 1, .looked_up_mask = looked_up, .onnx_attention = true})),
+                HasSubstr("its mask"));
+  }
+}
+
 TEST(DecoderTest, AWindowIsABiasByDistance) {
   const auto window = Made(LlamaModel({}, {.looked_up_mask = true, .sliding = 5}));
   ASSERT_TRUE(window.ok()) << window.status();
