@@ -18,9 +18,9 @@ namespace {
 // The product of the known dimensions must fit a tensor: rules multiply them.
 Status CheckSize(DType dtype, const SymbolicShape& shape, const std::string& what) {
   if (!shape.has_rank()) return absl::OkStatus();
-  if (shape.rank() > kMaxRank) {
+  if (shape.rank() > kMaxGraphRank) {
     return InvalidArgument("{} has {} dimensions, more than the limit of {}", what, shape.rank(),
-                           kMaxRank);
+                           kMaxGraphRank);
   }
   Shape known;
   for (const Dim& d : shape.dims()) {

@@ -10,7 +10,7 @@
 namespace chairlift {
 
 // Limits far above those of real models, so that a small file cannot exhaust memory with shapes.
-inline constexpr int kMaxRank = 32;
+inline constexpr int kMaxGraphRank = 32;
 inline constexpr size_t kMaxElements = 4096;       // tracked for one value; if there are more, none
                                                    // is
 inline constexpr size_t kMaxInfoBytes = 64 << 20;  // of all a node's inputs

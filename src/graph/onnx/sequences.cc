@@ -98,7 +98,8 @@ StatusOr<int64_t> Resolver::Position(size_t input, int64_t count) const {
 
 StatusOr<int> Resolver::AxisOf(ValueId value, int64_t axis, int extra) const {
   const SymbolicShape shape = rewriter_.info(value).shape;
-  if (axis >= 0) return NormalizeAxis(axis, shape.has_rank() ? shape.rank() + extra : kMaxRank);
+  if (axis >= 0)
+    return NormalizeAxis(axis, shape.has_rank() ? shape.rank() + extra : kMaxGraphRank);
   if (shape.has_rank()) return NormalizeAxis(axis, shape.rank() + extra);
   return Unimplemented("its axis is {}, and the number of dimensions of its input is not known",
                        axis);

@@ -62,9 +62,9 @@ StatusOr<int64_t> ParseInt(const std::string& text, const char* what) {
 }
 
 StatusOr<Shape> ShapeOf(const onnx::TensorProto& proto) {
-  if (proto.dims_size() > kMaxRank) {
+  if (proto.dims_size() > kMaxGraphRank) {
     return InvalidArgument("{} dimensions are more than the limit of {}", proto.dims_size(),
-                           kMaxRank);
+                           kMaxGraphRank);
   }
   return Shape(std::span<const int64_t>(proto.dims().data(), proto.dims().size()));
 }
@@ -263,9 +263,9 @@ StatusOr<ValueInfo> DecodeType(const onnx::TypeProto& proto, DimensionNames& nam
   if (tensor.elem_type() == 0) return info;
   CHAIRLIFT_ASSIGN_OR_RETURN(info.dtype, DTypeFromOnnx(tensor.elem_type()));
   if (!tensor.has_shape()) return info;
-  if (tensor.shape().dim_size() > kMaxRank) {
+  if (tensor.shape().dim_size() > kMaxGraphRank) {
     return InvalidArgument("{} dimensions are more than the limit of {}", tensor.shape().dim_size(),
-                           kMaxRank);
+                           kMaxGraphRank);
   }
   std::vector<Dim> dims;
   Shape known;
