@@ -14,7 +14,7 @@
 #include "graph/passes/rewrite.h"
 
 namespace chairlift {
-namespace {
+namespace quantized_masks_test {
 
 using ::testing::ElementsAre;
 using testing::ModelBuilder;
@@ -103,5 +103,5 @@ TEST(QuantizedMasksTest, OperandsOfSeveralScalesOrTypesAreLeftAlone) {
   EXPECT_FALSE(joined(kUInt8, 1));
 }
 
-}  // namespace
+}  // namespace quantized_masks_test
 }  // namespace chairlift

@@ -8,7 +8,7 @@
 #include "graph/graph_builder.h"
 
 namespace chairlift {
-namespace {
+namespace rename_ports_test {
 
 using ::testing::ElementsAre;
 using testing::GraphBuilder;
@@ -76,5 +76,5 @@ TEST(RenamePortsTest, WhatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(Refusal({{"ids", "x"}, {"scores", "x"}}), HasSubstr("cannot become 'x'"));
 }
 
-}  // namespace
+}  // namespace rename_ports_test
 }  // namespace chairlift

@@ -17,7 +17,7 @@
 #include "graph/passes/pass_harness.h"
 
 namespace chairlift {
-namespace {
+namespace tabular_test {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
@@ -809,5 +809,5 @@ TEST(ZipMapTest, MapsThatNodesReadAreRefused) {
   EXPECT_THAT(m.Refused(), HasSubstr("only supported as outputs of the model"));
 }
 
-}  // namespace
+}  // namespace tabular_test
 }  // namespace chairlift

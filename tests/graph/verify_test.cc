@@ -5,7 +5,7 @@
 #include "graph/ir.h"
 
 namespace chairlift {
-namespace {
+namespace verify_test {
 
 using ::testing::HasSubstr;
 
@@ -98,5 +98,5 @@ TEST(VerifyTest, RefusesANodeWithoutOperator) {
   ExpectRefused(graph, "no operator");
 }
 
-}  // namespace
+}  // namespace verify_test
 }  // namespace chairlift
