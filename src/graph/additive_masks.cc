@@ -31,7 +31,7 @@ bool AllWhole(const Tensor& t) {
 // Longer chains than masks have are not followed.
 constexpr int kMaxSteps = 100;
 
-bool IsInteger(DType dtype) { return dtype == DType::kBool || kIndexTypes.Contains(dtype); }
+bool IsIntegerType(DType dtype) { return dtype == DType::kBool || kIndexTypes.Contains(dtype); }
 
 }  // namespace
 
@@ -106,7 +106,7 @@ bool AdditiveMasks::IsWhole(ValueId id, int depth) {
 
 bool AdditiveMasks::ComputesWhole(ValueId id, int depth) {
   const Value& value = graph_.values[id];
-  if (IsInteger(value.dtype)) return true;
+  if (IsIntegerType(value.dtype)) return true;
   if (value.is_constant()) return AllWhole(value.constant);
   const int producer = links_.producer(id);
   if (producer < 0) return false;

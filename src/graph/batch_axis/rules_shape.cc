@@ -76,7 +76,7 @@ Status Flatten(Context& c) {
   return Regroup(c, from, to);
 }
 
-Status ShapeOf(Context& c) {
+Status ShapeRule(Context& c) {
   if (!c.in(0).rows()) {  // sizes: their number does not vary
     CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, c.Rank(0));
     const std::vector<Extent>* elements = c.Elements(0);
@@ -206,7 +206,7 @@ void AddShapeRules(RuleTable& rules) {
   rules["Expand"] = Expand;
   rules["Flatten"] = Flatten;
   rules["Reshape"] = Reshape;
-  rules["Shape"] = ShapeOf;
+  rules["Shape"] = ShapeRule;
   rules["Size"] = SizeOf;
   rules["Slice"] = Slice;
   rules["Tile"] = Tile;

@@ -39,7 +39,7 @@ std::optional<Bound> Sum(const Bound& a, const Bound& b) {
 }
 
 // A product of marks, 0 or 1, with a value that is never negative.
-std::optional<Bound> Product(const Bound& a, const Bound& b) {
+std::optional<Bound> ProductBound(const Bound& a, const Bound& b) {
   const auto mark = [](const Bound& m) { return m.low >= 0 && m.high <= 1 && !m.grows; };
   if (a.low < 0 || b.low < 0) return std::nullopt;
   if (mark(b)) return Bound{0, a.high, a.grows};
@@ -111,7 +111,7 @@ class Bounds {
     if (op == "Sub") {
       return b->grows ? std::nullopt : Sum(*a, {-b->high, -b->low, false});
     }
-    if (op == "Mul") return Product(*a, *b);
+    if (op == "Mul") return ProductBound(*a, *b);
     return std::nullopt;
   }
 

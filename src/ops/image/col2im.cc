@@ -159,7 +159,7 @@ void Sum(const Plan& plan, const T* in, T* out) {
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileCol2imBlocks(const CompileContext& context) {
   const Shape in = context.inputs[0].shape;
   const Shape out = context.outputs[0].shape;
   const size_t axes = static_cast<size_t>(out.rank()) - 2;
@@ -187,7 +187,7 @@ OperatorDef Col2ImOperator() {
           .input_types = {kFloatTypes, {DType::kInt64}},
           .infer = InferCol2im,
           .axes = FirstAxis<0>,
-          .compile = CompileCol2im};
+          .compile = CompileCol2imBlocks};
 }
 
 }  // namespace chairlift

@@ -25,7 +25,7 @@ StatusOr<Op> ReadOp(const Attributes& attributes) {
   return static_cast<Op>(found - kNames.begin());
 }
 
-Status InferReduce(InferContext& context) {
+Status InferRaggedReduce(InferContext& context) {
   CHAIRLIFT_RETURN_IF_ERROR(ReadOp(context.attributes()).status());
   CHAIRLIFT_ASSIGN_OR_RETURN(const Dim sequences, SequencesOf(context, 1));
   CHAIRLIFT_ASSIGN_OR_RETURN(SymbolicShape shape, WithFirst(context, 0, sequences));
@@ -102,7 +102,7 @@ std::unique_ptr<Kernel> Make(const CompileContext& context, Op op) {
       });
 }
 
-StatusOr<std::unique_ptr<Kernel>> CompileReduce(const CompileContext& context) {
+StatusOr<std::unique_ptr<Kernel>> CompileRaggedReduce(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Op op, ReadOp(context.attributes));
   return DispatchTypes<float, double, int32_t, int64_t>(
       context.inputs[0].dtype,
@@ -118,8 +118,8 @@ void RegisterRaggedReduce(OperatorRegistry& registry) {
        .min_inputs = 2,
        .max_inputs = 2,
        .input_types = {kFloatTypes | TypeSet{DType::kInt32, DType::kInt64}, TypeSet{DType::kInt64}},
-       .infer = InferReduce,
-       .compile = CompileReduce});
+       .infer = InferRaggedReduce,
+       .compile = CompileRaggedReduce});
 }
 
 }  // namespace chairlift

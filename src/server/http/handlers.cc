@@ -287,7 +287,7 @@ Reply LoadOrUnload(Service& service, const Route& route, std::string_view body) 
                                                  : service.Unload(route.model));
 }
 
-protocol::Parameter ParameterFrom(const Json& value) {
+protocol::Parameter ParameterOfUrl(const Json& value) {
   switch (value.type()) {
     case Json::value_t::boolean:
       return value.get<bool>();
@@ -325,7 +325,7 @@ Reply Unchanged(const Json& request, const std::vector<protocol::Setting>& curre
   for (const auto& [name, value] : request.items()) {
     if (value.is_null()) continue;
     const bool one = value.is_array() && value.size() == 1;
-    const Status same = check(name, ParameterFrom(one ? value.front() : value));
+    const Status same = check(name, ParameterOfUrl(one ? value.front() : value));
     if (!same.ok()) return ErrorReply(same);
   }
   return JsonReply(Settings(current));

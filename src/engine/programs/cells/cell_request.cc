@@ -11,7 +11,7 @@ namespace {
 const std::byte* Bytes(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.raw()); }
 
 // Bytes of one entry along dimension 0.
-int64_t RowBytes(const Tensor& tensor) {
+int64_t BytesOfRow(const Tensor& tensor) {
   const Shape& shape = tensor.shape();
   return shape.NumElements(1, shape.rank()) * static_cast<int64_t>(DTypeSize(tensor.dtype()));
 }
@@ -143,7 +143,7 @@ StatusOr<CellRequest::Origin> CellRequest::OriginOf(const RowSource& source) con
   const Tensor& tensor = (*producer.outputs)[source.index];
   if (producer.first_row == 0) return Origin{&tensor, 0};
   const int64_t known = program_->cells[producer.cell]->outputs()[source.index].row_bytes;
-  return Origin{&tensor, producer.first_row * (known >= 0 ? known : RowBytes(tensor))};
+  return Origin{&tensor, producer.first_row * (known >= 0 ? known : BytesOfRow(tensor))};
 }
 
 Status CellRequest::LocateFollowing(NodeId id, int32_t count, int input, const std::byte** rows,
@@ -277,7 +277,7 @@ Status CellRequest::Make(const Copy& copy, int32_t step, const std::vector<Tenso
   RowTarget target = copy.target;
   target.offset += (step - copy.begin) * copy.stride;
   const Tensor& output = outputs[static_cast<size_t>(copy.output)];
-  const int64_t bytes = RowBytes(output);
+  const int64_t bytes = BytesOfRow(output);
   if (bytes == 0) return absl::OkStatus();
   const int64_t chunk = target.chunk == 0 ? bytes : target.chunk;
   const int64_t pieces = bytes / std::max<int64_t>(chunk, 1);

@@ -284,7 +284,7 @@ Status CheckSequence(std::string_view input, std::span<const int64_t> tokens, in
 
 // One row of tokens per sequence, possibly padded with kNoToken. Empty if there are no tokens at
 // all, as in JSON's [].
-std::vector<std::vector<int64_t>> SequencesOf(const Tensor& tensor) {
+std::vector<std::vector<int64_t>> SequencesIn(const Tensor& tensor) {
   std::vector<std::vector<int64_t>> sequences;
   if (tensor.size() == 0) return sequences;
   const auto all = tensor.values<int64_t>();
@@ -303,7 +303,7 @@ Status CheckSequences(std::string_view input, const Tensor& tensor, int64_t voca
                            longest, kMostSequences, kMostSequenceTokens);
   }
   const auto all = tensor.values<int64_t>();
-  const std::vector<std::vector<int64_t>> sequences = SequencesOf(tensor);
+  const std::vector<std::vector<int64_t>> sequences = SequencesIn(tensor);
   for (size_t i = 0; i < sequences.size(); ++i) {
     const auto row = all.subspan(i * static_cast<size_t>(longest), static_cast<size_t>(longest));
     const auto rest = row.subspan(sequences[i].size());
@@ -565,13 +565,13 @@ GenerationLimits GenerationInputs::LimitsOf(const ValidatedRequest& request) con
     limits.last_token = config_.forced_end;
   }
   add(request.inputs[kStopTokens].values<int64_t>(), limits.end_tokens);
-  limits.stop_sequences = SequencesOf(request.inputs[kStopSequences]);
+  limits.stop_sequences = SequencesIn(request.inputs[kStopSequences]);
   const int64_t first = NumberOf<int64_t>(request, kForcedFirst);
   limits.first_token = first != kNoToken ? first : config_.forced_first;
   add(config_.suppressed, limits.suppressed);
   add(request.inputs[kSuppress].values<int64_t>(), limits.suppressed);
   add(config_.first_suppressed, limits.first_suppressed);
-  limits.bad_words = SequencesOf(request.inputs[kBadWords]);
+  limits.bad_words = SequencesIn(request.inputs[kBadWords]);
   for (const std::vector<int64_t>& word : config_.bad_words) {
     if (Known(word).size() == word.size()) limits.bad_words.push_back(word);
   }
