@@ -26,7 +26,8 @@ struct Case {
   std::string name;
   std::vector<testing::DeclaredDim> input;        // shape of x
   std::function<void(GraphProtoBuilder&)> build;  // from x to y
-  std::string problem;  // empty: rows keep apart; else a part of what is said
+  std::string problem = "";  // empty: rows keep apart; else a part of what is said
+  int opset = 17;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -35,7 +36,7 @@ class BatchAxisTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(BatchAxisTest, SaysWhetherRowsKeepApart) {
   const Case& c = GetParam();
-  ModelBuilder m(17);
+  ModelBuilder m(c.opset);
   m.Input("x", kFloat, c.input).Output("y", kFloat);
   c.build(m);
   const BatchAxisReport report = Analyse(m);
@@ -762,15 +763,18 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"the batch behind one entry",
                            {"b", 4, 4},
                            [](GraphProtoBuilder& m) { Scales(m, "n", "stretch"); },
-                           ""},
+                           "",
+                           18},
                       Case{"one image more",
                            {"b", 4, 4},
                            [](GraphProtoBuilder& m) { Scales(m, "more", "stretch"); },
-                           "(Resize)"},
+                           "(Resize)",
+                           18},
                       Case{"the batch as the sides",
                            {"b", 4, 4},
                            [](GraphProtoBuilder& m) { Scales(m, "n", "not_larger"); },
-                           "(Resize)"}));
+                           "(Resize)",
+                           18}));
 
 INSTANTIATE_TEST_SUITE_P(
     NumbersOfRows, BatchAxisTest,

@@ -680,6 +680,7 @@ TEST(EncoderTest, OldLabelEncodersAndMappersGoBothWays) {
     for (const bool to_number : {false, true}) {
       OneNode m(mapper ? "CategoryMapper" : "LabelEncoder", {"x"});
       m.model.Input("x", to_number ? kString : kInt64, {"n"});
+      if (!mapper) m.model.model().mutable_opset_import()->rbegin()->set_version(1);
       m.Strings(mapper ? "cats_strings" : "classes_strings", {"a", "b"});
       if (mapper) m.Ints("cats_int64s", {0, 1});
       if (to_number) {
