@@ -219,7 +219,7 @@ TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
               AllOf(HasSubstr("/nowhere/x.svg"), Not(HasSubstr("operators, after"))));
 }
 
-// Its seeds are an input of the graph that nobody sends.
+// Its seeds are an input of the graph that no request sends.
 TEST_F(CommandTest, AModelThatDrawsRandomNumbersTakesASeed) {
   testing::ModelBuilder m(17);
   m.Input("x", testing::kFloat, {"batch", 3}).Output("y");

@@ -296,7 +296,7 @@ TEST(StagedProgramTest, WhatCannotEndByItsDeadlineIsRefusedAtOnce) {
     std::unique_lock<std::mutex> lock(mutex);
     all_answered.wait(lock, [&] { return answered == kAhead; });
   }
-  engine->reset();  // no callback that uses what is above is under way any more
+  engine->reset();  // no callback still uses what is above
   EXPECT_TRUE(absl::IsResourceExhausted(late)) << late;
   EXPECT_THAT(std::string(late.message()), HasSubstr("retry in"));
   const std::optional<Duration> after = RetryAfterOf(late);

@@ -266,7 +266,7 @@ def test_texts(tmp_path):
     assert model(np.array(["ab", "c"])).tolist() == model(np.array([b"ab", b"c"])).tolist() == [b"AB", b"C"]
     assert [row.tolist() for row in model([np.array(["a", "b"]), np.array(["c"])])] == [[b"A", b"B"], [b"C"]]
     assert model([]).tolist() == []
-    for wrong, says in (("ab", "takes text"), (["a", 1], "a int among its items"), ([["a"]], "a list among its items"),
+    for wrong, says in (("ab", "takes text"), (["a", 1], "a int among its items"), ([["a"]], "of rank 2"),
                         (np.ones(2), "among its items"), (3, "takes text")):
         with pytest.raises(chairlift.InvalidArgument, match=says):
             model(wrong)

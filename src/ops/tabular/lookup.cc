@@ -1,7 +1,7 @@
 // Lookup: for each element, the value that belongs to it in a table.
 //
 // Attributes: "keys" and "values" [entries], "default" [1]. Input 0 has the type of the keys; the
-// output has its shape and the type of the values. Of equal keys, the first counts. NaN is equal
+// output has its shape and the type of the values. The first of equal keys counts. NaN is equal
 // to NaN. Without "default", an element that is not a key is an error.
 #include <cmath>
 #include <cstring>

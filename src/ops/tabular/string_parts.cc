@@ -15,7 +15,7 @@
 namespace chairlift {
 namespace {
 
-// Of one result: a request's strings are repeated by broadcasting.
+// The limit of one result: a request's strings are repeated by broadcasting.
 constexpr size_t kMostTextBytes = size_t{1} << 30;
 
 Status InferStringConcat(InferContext& context) { return InferBroadcast(context, DType::kBytes); }

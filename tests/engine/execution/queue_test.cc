@@ -413,7 +413,7 @@ TEST_F(QueueTest, ShutdownWithoutPatienceFailsWhatWaits) {
 }
 
 // Each answer of m brings another request to it, so that some of m always wait until f's answers
-// have come: whoever is starved waits for ever.
+// have come: a starved model would wait for ever.
 TEST_F(QueueTest, ABusyModelDoesNotStarveAnother) {
   Start({.policy = "none"});
   HoldAWorker();
@@ -452,7 +452,7 @@ TEST_F(QueueTest, ABusyModelDoesNotStarveAnother) {
   over = true;
   changed.wait(lock, [&] { return of_m == 0 && of_f == 0; });
   lock.unlock();
-  engine_.reset();  // no callback that uses `mutex` is under way any more
+  engine_.reset();  // no callback that uses `mutex` still runs
 }
 
 TEST_F(QueueTest, OneRequestsBadDataDoesNotFailItsCompanions) {
