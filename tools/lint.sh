@@ -14,6 +14,7 @@ mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 clang-format --dry-run --Werror "${sources[@]}"
 echo "clang-format: ${#sources[@]} files"
 python3 tools/check_layers.py
+python3 tools/check_names.py
 
 limit=0  # seconds; 0: none
 if [ "${1:-}" = --changed ]; then

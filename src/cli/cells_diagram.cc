@@ -35,7 +35,7 @@ std::string Quoted(const std::string& text) {
 }
 
 // Names differ most at their ends.
-std::string Shortened(const std::string& text, size_t most) {
+std::string ShortLabel(const std::string& text, size_t most) {
   if (text.size() <= most) return text;
   size_t first = (most - 1) / 3, last = text.size() - (most - 1 - first);
   const auto inside = [&](size_t at) {  // of a character of several bytes
@@ -60,7 +60,7 @@ std::vector<std::string> Wrapped(const std::string& text) {
   size_t at = 0;
   while (at < text.size()) {
     const size_t space = std::min(text.find(' ', at), text.size());
-    const std::string word = Shortened(text.substr(at, space - at), kLongest);
+    const std::string word = ShortLabel(text.substr(at, space - at), kLongest);
     if (lines.empty() || lines.back().size() + 1 + word.size() > kLongest) {
       if (lines.size() == kMostLines) {
         lines.back() += " …";
@@ -112,7 +112,7 @@ class Drawing {
 
   std::string ToSvg(const std::string& title, const std::string& note) {
     for (Arrow& arrow : arrows_) {
-      arrow.label = Shortened(arrow.label, kLongestLabel);
+      arrow.label = ShortLabel(arrow.label, kLongestLabel);
       for (size_t layer = boxes_[arrow.from].layer + 1; layer < boxes_[arrow.to].layer; ++layer) {
         arrow.through.push_back(boxes_.size());
         boxes_.push_back({.layer = layer, .width = 12, .height = 12});
@@ -238,7 +238,7 @@ class Drawing {
                      "<text class=\"note small halo\" x=\"{4:.1f}\" y=\"{5:.1f}\" "
                      "text-anchor=\"end\">{6}</text>\n",
                      right - 14, box.y, box.y - 24, right - 40, right - 46, box.y - 6,
-                     SvgText(Shortened(box.again, kLongestLabel)));
+                     SvgText(ShortLabel(box.again, kLongestLabel)));
     }
     double y = box.y + kPadding / 2 + kLine * 0.72;
     for (const std::string& line : box.lines) {
@@ -287,7 +287,7 @@ std::string ToSvg(const CellsDiagram& diagram, const std::string& title) {
   bool steps = false, tokens = false, lanes = false;
   for (const CellsDiagram::Box& box : diagram.boxes) {
     Box drawn;
-    drawn.lines = {Shortened(box.name, kLongest)};
+    drawn.lines = {ShortLabel(box.name, kLongest)};
     for (std::string& line : Wrapped(box.about)) drawn.lines.push_back(std::move(line));
     drawn.again = box.again;
     drawn.style = box.kind == Kind::kSteps    ? "steps"

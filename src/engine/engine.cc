@@ -40,7 +40,7 @@ size_t TaskBytes(int64_t budget, int workers) {
 }
 
 // Dimension 0 of its first input, if there is one.
-int64_t RowsOf(const InferRequest& request) {
+int64_t RowsAsked(const InferRequest& request) {
   if (request.inputs.empty() || request.inputs[0].tensor.shape().rank() == 0) return 1;
   return std::clamp<int64_t>(request.inputs[0].tensor.shape()[0], 1, kMaxBatchRows);
 }
@@ -351,9 +351,9 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
 
   // Before anything is computed for it, so that refusing is cheap. A refused request may still be
   // answered by the response cache.
-  Status admitted = request->inside
-                        ? absl::OkStatus()
-                        : dispatcher_->Admit(*request, RowsOf(asked.request), asked.request.place);
+  Status admitted =
+      request->inside ? absl::OkStatus()
+                      : dispatcher_->Admit(*request, RowsAsked(asked.request), asked.request.place);
   asked.request.place.reset();
   const bool takes_long = TakesLong(*request->model, asked) || dispatcher_->MustFollow(*request);
   if (!admitted.ok() && (takes_long || asked.cache_key == nullptr)) {

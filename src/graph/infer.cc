@@ -86,8 +86,8 @@ Tensor SmallValue(const ValueInfo& info) {
 
 // Arithmetic without a shape rule: if all inputs of a node have known values, so have its outputs.
 // A node that fails here also fails when it runs.
-void Compute(Graph& graph, const Node& node, const std::vector<ValueInfo>& infos,
-             std::map<ValueId, Tensor>& computed) {
+void ComputeElements(Graph& graph, const Node& node, const std::vector<ValueInfo>& infos,
+                     std::map<ValueId, Tensor>& computed) {
   if (!node.def->deterministic || node.inputs.empty()) return;
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < infos.size(); ++i) {
@@ -192,7 +192,7 @@ Status InferNode(Graph& graph, Node& node, InferBudget& budget) {
     CHAIRLIFT_RETURN_IF_ERROR(StoreInfo(
         value, context.outputs()[i], fmt::format("{}: output '{}'", node.Describe(), value.name)));
   }
-  if (budget.computed != nullptr) Compute(graph, node, infos, *budget.computed);
+  if (budget.computed != nullptr) ComputeElements(graph, node, infos, *budget.computed);
   return absl::OkStatus();
 }
 

@@ -30,7 +30,7 @@ std::optional<std::string_view> NumberIn(std::string_view name, std::string_view
   return name;
 }
 
-int Numbers(std::string_view name) {
+int NumbersInName(std::string_view name) {
   int count = 0;
   for (size_t at = 0; (at = name.find(kNumber, at)) != std::string_view::npos; ++at) ++count;
   return count;
@@ -40,7 +40,7 @@ int Numbers(std::string_view name) {
 
 Status RenamePorts(Graph& graph, const std::map<std::string, std::string>& names) {
   for (const auto& [from, to] : names) {
-    if (Numbers(from) == Numbers(to) && Numbers(from) <= 1) continue;
+    if (NumbersInName(from) == NumbersInName(to) && NumbersInName(from) <= 1) continue;
     return InvalidArgument(
         "tensor_names: '{}': '{}' must have {} as often as the other, once at most", from, to,
         kNumber);

@@ -72,8 +72,8 @@ StatusOr<FolderConfig> ParseYaml(const std::string& text, const std::string& fil
   return folder;
 }
 
-Status CheckTensors(const std::vector<DeclaredPort>& named, const std::vector<TensorSpec>& model,
-                    std::string_view kind) {
+Status CheckSide(const std::vector<DeclaredPort>& named, const std::vector<TensorSpec>& model,
+                 std::string_view kind) {
   for (const DeclaredPort& tensor : named) {
     const auto found = std::find_if(model.begin(), model.end(), [&](const TensorSpec& spec) {
       return spec.name == tensor.name;
@@ -126,8 +126,8 @@ bool HasSettings(const fs::path& folder) {
 }
 
 Status CheckTensors(const DeclaredPorts& ports, const ModelMetadata& model) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckTensors(ports.inputs, model.inputs, "input"));
-  return CheckTensors(ports.outputs, model.outputs, "output");
+  CHAIRLIFT_RETURN_IF_ERROR(CheckSide(ports.inputs, model.inputs, "input"));
+  return CheckSide(ports.outputs, model.outputs, "output");
 }
 
 fs::path ModelFile(const fs::path& version, std::string_view file) {

@@ -77,7 +77,7 @@ Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, 
 }
 
 // The rows of every input, or nothing if they differ.
-std::optional<int64_t> RowsOf(const std::vector<Tensor>& inputs) {
+std::optional<int64_t> RowsGiven(const std::vector<Tensor>& inputs) {
   const int64_t rows = inputs[0].shape()[0];
   for (const Tensor& input : inputs) {
     if (input.shape()[0] != rows) return std::nullopt;
@@ -93,7 +93,7 @@ Status FitRows(const Signature& signature, ValidatedRequest& validated) {
     return InvalidArgument("the request brings {} rows; max_batch_size of the model is {}", most,
                            signature.max_rows);
   }
-  validated.runs_alone = most > kMaxBatchRows || !RowsOf(validated.inputs);
+  validated.runs_alone = most > kMaxBatchRows || !RowsGiven(validated.inputs);
   validated.rows = static_cast<int32_t>(std::min(most, kMaxBatchRows));
   return absl::OkStatus();
 }

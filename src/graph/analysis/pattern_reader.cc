@@ -15,8 +15,8 @@ namespace {
 // More than the length of any axis.
 constexpr int64_t kEndless = int64_t{1} << 31;
 
-std::optional<std::vector<Line>> BroadcastDims(const std::vector<Line>& a,
-                                               const std::vector<Line>& b) {
+std::optional<std::vector<Line>> BroadcastPatterns(const std::vector<Line>& a,
+                                                   const std::vector<Line>& b) {
   const std::vector<Line>& more = a.size() >= b.size() ? a : b;
   const std::vector<Line>& fewer = a.size() >= b.size() ? b : a;
   std::vector<Line> dims = more;
@@ -210,7 +210,7 @@ void PatternReader::SetShape(const Node& node) {
     const ValueId id = node.inputs[i];
     const Pattern own = In(node, i);
     const auto of_input = own.known() ? own.dims : id == kNoValue ? std::nullopt : Dims(id);
-    dims = dims && of_input ? BroadcastDims(*dims, *of_input) : std::nullopt;
+    dims = dims && of_input ? BroadcastPatterns(*dims, *of_input) : std::nullopt;
   }
   if (!dims) return;
   Pattern shaped;
@@ -264,7 +264,7 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
   for (Pattern& input : inputs) {
     input = SpreadOne(std::move(input));
     lists |= input.kind == Pattern::Kind::kList;
-    if (dims) dims = BroadcastDims(*dims, input.dims);
+    if (dims) dims = BroadcastPatterns(*dims, input.dims);
   }
   if (lists) return OfLists(node, inputs);
   if (!dims) return Unimplemented("the shapes of its inputs do not fit");
@@ -685,7 +685,7 @@ StatusOr<Pattern> PatternReader::Expand(const Node& node) {
   if (!data.known() || !wanted || data.kind == Pattern::Kind::kList) {
     return Unimplemented("its inputs are not known");
   }
-  const auto dims = BroadcastDims(data.dims, *wanted);
+  const auto dims = BroadcastPatterns(data.dims, *wanted);
   if (!dims) return Unimplemented("its shape does not fit");
   return BroadcastTo(data, *dims);
 }

@@ -33,7 +33,7 @@ bool BodiesRecur(const Node& node) {
 }
 
 // Makes input projections separate nodes and weights constants.
-Status Prepare(Graph& graph, const SliceOptions& options, std::vector<std::string>& told) {
+Status PrepareSlice(Graph& graph, const SliceOptions& options, std::vector<std::string>& told) {
   std::vector<std::string> notes;
   CHAIRLIFT_RETURN_IF_ERROR(FoldConstants().run(graph, notes).status());
   CHAIRLIFT_RETURN_IF_ERROR(LowerLoops(graph).status());
@@ -379,7 +379,7 @@ class Slicer {
 StatusOr<SlicedModel> SliceIntoCells(const Graph& graph, const SliceOptions& options) {
   Graph lowered = graph;
   std::vector<std::string> notes;
-  CHAIRLIFT_RETURN_IF_ERROR(Prepare(lowered, options, notes));
+  CHAIRLIFT_RETURN_IF_ERROR(PrepareSlice(lowered, options, notes));
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelAxes axes, FindAxes(lowered));
   const Links links(lowered);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Partition partition, MakePartition(lowered, axes, links));

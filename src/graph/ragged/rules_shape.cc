@@ -148,7 +148,7 @@ Status Flatten(Context& c) {
 
 // The axes of a shape that has `batch` or `length` somewhere; an error if it depends on them in
 // other ways.
-StatusOr<Form> FormOf(const std::vector<Extent>& shape) {
+StatusOr<Form> FormOfShape(const std::vector<Extent>& shape) {
   Form form;
   for (size_t i = 0; i < shape.size(); ++i) {
     int* axis = shape[i] == Extent::Batch() ? &form.batch
@@ -171,7 +171,7 @@ StatusOr<Form> FormOf(const std::vector<Extent>& shape) {
 Status ConstantOfShape(Context& c) {
   const std::vector<Extent>* shape = c.Elements(0);
   if (shape == nullptr) return Unimplemented("the shape it is given cannot be followed");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, FormOf(*shape));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, FormOfShape(*shape));
   return c.Copy(form);
 }
 
@@ -200,7 +200,7 @@ Status Expand(Context& c) {
     // An existing dimension is unchanged.
     target.push_back(from.is_one() ? to : Extent());
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(Form form, FormOf(out));
+  CHAIRLIFT_ASSIGN_OR_RETURN(Form form, FormOfShape(out));
   const int moved = static_cast<int>(rank - dims.size());
   if (c.in(0).rows() && form.kind == Kind::kUniform) form.kind = Kind::kRows;
   std::map<int, ValueId> inputs;

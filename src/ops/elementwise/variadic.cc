@@ -42,7 +42,7 @@ struct ScaleOp {
 };
 
 template <typename Op>
-StatusOr<ElementFn> FindFold(DType dtype) {
+StatusOr<ElementFn> FindVariadic(DType dtype) {
   if (dtype == DType::kFloat) return FindFloatBinary(Op::kFloat);
   return DispatchNumeric(dtype, []<typename T>() {
     return StatusOr<ElementFn>(BinaryBlock<typename Op::template For<T>, T, T, T>);
@@ -63,7 +63,7 @@ StatusOr<std::unique_ptr<Kernel>> CompileVariadic(const CompileContext& context)
       return absl::OkStatus();
     });
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fold, FindFold<Op>(output.dtype));
+  CHAIRLIFT_ASSIGN_OR_RETURN(ElementFn fold, FindVariadic<Op>(output.dtype));
   std::vector<ElementLoop> loops;
   for (size_t k = 1; k < count; ++k) {
     const TensorDesc operands[] = {k == 1 ? context.inputs[0] : output, context.inputs[k]};

@@ -290,8 +290,8 @@ class IntegerMatMul final : public Kernel {
   Tensor packed_;  // every matrix of B, widened
 };
 
-StatusOr<std::unique_ptr<Kernel>> CompileProduct(const CompileContext& context,
-                                                 const MatMulInputs& at) {
+StatusOr<std::unique_ptr<Kernel>> CompileIntegerProduct(const CompileContext& context,
+                                                        const MatMulInputs& at) {
   auto kernel = std::make_unique<IntegerMatMul>(context, at);
   CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(context));
   return std::unique_ptr<Kernel>(std::move(kernel));
@@ -332,7 +332,9 @@ void RegisterIntegerMatMul(OperatorRegistry& registry) {
   integer.input_types = {kMatMulTypes};
   integer.infer = [](InferContext& c) { return InferProduct(c, kMatMulInteger, DType::kInt32); };
   integer.axes = [](const InferContext& c) { return AxesOfIntegerMatmul(c, kMatMulInteger); };
-  integer.compile = [](const CompileContext& c) { return CompileProduct(c, kMatMulInteger); };
+  integer.compile = [](const CompileContext& c) {
+    return CompileIntegerProduct(c, kMatMulInteger);
+  };
   integer.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
                              std::span<const TensorDesc> out) {
     return ProductMultiplyAdds(out[0], in[kMatMulInteger.a].shape.dims().back());
@@ -349,7 +351,9 @@ void RegisterIntegerMatMul(OperatorRegistry& registry) {
     return InferProduct(c, kQLinearMatMul, c.dtype(kQLinearMatMul.y_zero));
   };
   quantized.axes = [](const InferContext& c) { return AxesOfIntegerMatmul(c, kQLinearMatMul); };
-  quantized.compile = [](const CompileContext& c) { return CompileProduct(c, kQLinearMatMul); };
+  quantized.compile = [](const CompileContext& c) {
+    return CompileIntegerProduct(c, kQLinearMatMul);
+  };
   quantized.multiply_adds = [](const Attributes&, std::span<const TensorDesc> in,
                                std::span<const TensorDesc> out) {
     return ProductMultiplyAdds(out[0], in[kQLinearMatMul.a].shape.dims().back());

@@ -319,11 +319,11 @@ StatusOr<UnitsFn> FindUnits(DType dtype) {
   }
 }
 
-constexpr int64_t kMinElementsToShare = int64_t{1} << 16;
+constexpr int64_t kMinReducedToShare = int64_t{1} << 16;
 
 void RunPlan(const ReducePlan& plan, UnitsFn run, const KernelArgs& args) {
   if (plan.size == 0) return;
-  ForRanges(args.team, Units(plan), plan.size * plan.fold_count, kMinElementsToShare,
+  ForRanges(args.team, Units(plan), plan.size * plan.fold_count, kMinReducedToShare,
             [&](int64_t first, int64_t last) {
               run(plan, args.inputs[0], args.outputs[0], first, last);
             });

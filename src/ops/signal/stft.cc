@@ -15,7 +15,7 @@ constexpr int kStep = 1;
 constexpr int kWindow = 2;
 constexpr int kFrameLength = 3;
 
-StatusOr<std::optional<int64_t>> KnownScalar(const InferContext& context, int i) {
+StatusOr<std::optional<int64_t>> KnownNumber(const InferContext& context, int i) {
   const auto value = context.has_input(i) ? context.known_elements(i) : std::nullopt;
   if (!value) return std::optional<int64_t>();
   if (value->size() != 1) return InvalidArgument("input {} must be one number", i);
@@ -50,8 +50,8 @@ Status InferStft(InferContext& context) {
       return InvalidArgument("a one-sided transform takes a real signal");
     }
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto step, KnownScalar(context, kStep));
-  CHAIRLIFT_ASSIGN_OR_RETURN(auto length, KnownScalar(context, kFrameLength));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto step, KnownNumber(context, kStep));
+  CHAIRLIFT_ASSIGN_OR_RETURN(auto length, KnownNumber(context, kFrameLength));
   if (context.has_input(kWindow) && context.shape(kWindow).has_rank()) {
     const SymbolicShape& window = context.shape(kWindow);
     if (window.rank() != 1) {

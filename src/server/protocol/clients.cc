@@ -24,7 +24,7 @@ address_v6::bytes_type Bytes(const address& ip) {
   return bytes;
 }
 
-std::string Name(const address_v6::bytes_type& bytes) {
+std::string ClientName(const address_v6::bytes_type& bytes) {
   const address_v6 ip(bytes);
   if (ip.is_v4_mapped()) {
     return boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, ip).to_string();
@@ -68,7 +68,7 @@ std::shared_ptr<Client> ClientTable::Find(const address& ip) {
   std::shared_ptr<Client> client = entry.lock();
   if (client == nullptr) {
     client = std::make_shared<Client>();
-    client->name = Name(bytes);
+    client->name = ClientName(bytes);
     client->number = absl::HashOf(key);
     client->bytes = std::make_shared<ByteBudget>(share_, whole_);
     entry = client;

@@ -145,7 +145,8 @@ StatusOr<Tensor> TokenRow(int64_t token, DType dtype, const Shape& row) {
                          DTypeName(dtype), row.ToString());
 }
 
-Status MakeDecoder(const Seq2SeqUnfold& manifest, NamedCells& cells, Seq2SeqProgram& program) {
+Status MakeDecoderUnfolder(const Seq2SeqUnfold& manifest, NamedCells& cells,
+                           Seq2SeqProgram& program) {
   const int encoder = program.encoder.cell;
   CHAIRLIFT_ASSIGN_OR_RETURN(const int decoder, cells.Take(manifest.decoder));
   program.decoder = decoder;
@@ -185,7 +186,7 @@ StatusOr<Unfolding> MakeSeq2Seq(const Seq2SeqUnfold& manifest, NamedCells& cells
   ModelSide inputs("input"), outputs("output");
   CHAIRLIFT_ASSIGN_OR_RETURN(program->encoder,
                              Steps::Make(manifest.encoder, manifest.lengths, cells, inputs));
-  CHAIRLIFT_RETURN_IF_ERROR(MakeDecoder(manifest, cells, *program));
+  CHAIRLIFT_RETURN_IF_ERROR(MakeDecoderUnfolder(manifest, cells, *program));
   CHAIRLIFT_RETURN_IF_ERROR(cells.CheckComplete());
   const Dim batch = Dim::Symbol("batch");
   CHAIRLIFT_RETURN_IF_ERROR(outputs
