@@ -392,13 +392,14 @@ TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
   });
   Refuses("(GatherElements", [](Model& m) { return m.Along2("GatherElements", m.ids, m.ids, 1); });
   Refuses("(Pad", [](Model& m) { return m.Op("Pad", {m.x, m.Ints({0, 1, 0, 0, 0, 0})}); });
-  for (const auto& [name, sizes] :
-       {std::pair("strides", std::vector<int64_t>{2}), {"pads", std::vector<int64_t>{1, 0}}}) {
+  const auto with = [](const char* name, const std::vector<int64_t>& sizes) {
     Refuses("(Conv", [&](Model& m) {
       return m.Op("Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({2, kWidth, 1})},
                   Attrs({{name, sizes}}));
     });
-  }
+  };
+  with("strides", {2});
+  with("pads", {1, 0});
   Refuses("(Conv", [&](Model& m) {
     return m.Op("Conv", {m.Transpose(m.x, {0, 2, 1}), m.Floats({2, kWidth, 3})},
                 Attrs({{"pads", std::vector<int64_t>{1, 1}}}));
