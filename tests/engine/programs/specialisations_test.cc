@@ -23,7 +23,7 @@
 #include "support/captured_log.h"
 
 namespace chairlift {
-namespace {
+namespace specialisations_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -479,5 +479,5 @@ TEST_F(SpecialisationsTest, InputsMustBringRowsOrBeSingleNumbers) {
   EXPECT_FALSE(may_help(testing::FixedModel()));
 }
 
-}  // namespace
+}  // namespace specialisations_test
 }  // namespace chairlift
