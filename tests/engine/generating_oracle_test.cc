@@ -781,7 +781,7 @@ TEST(GeneratingOracleTest, PartsHaveLogprobsAndOfBeamsThereAreNone) {
   EXPECT_EQ(parts_of_beams, 0);
 }
 
-// What the outputs of a request for answer `forced`, and then for `more` tokens, must be: those of
+// The outputs that a request for answer `forced`, and then for `more` tokens, must have: those of
 // one request for each of its tokens.
 struct Scores {
   Tokens ids, top_ids;

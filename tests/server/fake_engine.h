@@ -111,7 +111,7 @@ class FakeEngine : public Engine {
     return absl::OkStatus();
   }
 
-  // What Reserve() answers next: an error, or places.
+  // The next answer of Reserve(): an error, or places.
   void set_reserve(Status status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     reserve_ = std::move(status);

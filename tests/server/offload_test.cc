@@ -87,7 +87,7 @@ TEST_F(OffloadTest, LargeRequestsAreReadElsewhere) {
   EXPECT_EQ(client.Read().status, 200);
 }
 
-// What the body holds is not looked at: it is no JSON.
+// The body is not read: it is no JSON.
 TEST_F(OffloadTest, ALargeRequestToAFullQueueIsRefusedUnread) {
   engine_.set_reserve(ResourceExhausted("the queue is full"));
   HttpClient client(server_->http_port());

@@ -122,7 +122,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     const int64_t items = sequences_ * kv_heads_;
     const int width = std::min(args.team.width(), width_);
     const int64_t parts = std::min<int64_t>(items, width == 1 ? 1 : int64_t{8} * width);
-    // What one sequence writes, those that continue it read.
+    // Sequences that continue another one read what it writes in this call.
     const bool apart = AnyContinues(args, offsets);
     const auto for_heads = [&](bool write, bool attend) {
       args.team.For(static_cast<int>(parts), [&](int part, int worker) {

@@ -59,7 +59,7 @@ class ByteTurns {
   }
 
  private:
-  // What a task costs beside its bytes.
+  // The cost of a task beside its bytes.
   static constexpr uint64_t kLeastBytes = 4096;
 
   struct Waiting {

@@ -175,7 +175,7 @@ Status GeneratingRequest::Complete(std::span<const Choice> choices) {
       return absl::OkStatus();
     }
   }
-  // What is forced was counted with the prompt.
+  // Forced tokens were counted with the prompt.
   const auto forced = static_cast<int64_t>(limits_.forced.size());
   Grow(computed_ < prompt_size() + forced - 1);
   return absl::OkStatus();

@@ -44,7 +44,7 @@ StatusOr<Tensor> OnlyList(const Maker& make, const std::string& prefix) {
   return found;
 }
 
-// What is given for keys that are not listed, of the type of `values`.
+// The default: given for keys that are not listed, of the type of `values`.
 StatusOr<Tensor> DefaultFor(const Maker& make, DType dtype) {
   const Attributes& attributes = make.attributes();
   if (const auto* given = attributes.Find<Tensor>("default_tensor")) {
