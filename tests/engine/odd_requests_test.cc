@@ -256,5 +256,24 @@ TEST(NoRowsTest, HaveTheShapesOfOthers) {
   }
 }
 
+// The refusal names the largest input, but only if the model has inputs.
+TEST(NoInputsTest, MoreThanTheMemoryBudgetIsRefused) {
+  ModelBuilder m(17);
+  m.Node("Constant", {}, {"shape"});
+  auto* shape = m.model().mutable_graph()->mutable_node(0)->add_attribute();
+  shape->set_name("value_ints");
+  shape->set_type(onnx::AttributeProto::INTS);
+  shape->add_ints(int64_t{1} << 27);
+  m.Node("ConstantOfShape", {"shape"}, {"zeros"});
+  m.Node("Neg", {"zeros"}, {"y"});
+  m.Output("y");
+  TempFolder folder;
+  const std::string file = testing::WriteFile(folder / "model.onnx", m.Bytes());
+  auto engine = Engine::Create({.workers = 1, .memory_budget = 1 << 20, .autotune = false});
+  ASSERT_TRUE((*engine)->LoadModel("model", file, {}).ok());
+  const auto answer = (*engine)->Infer({.model = "model"});
+  EXPECT_THAT(Message(answer.status()), ::testing::HasSubstr("--memory-budget"));
+}
+
 }  // namespace
 }  // namespace chairlift

@@ -124,6 +124,9 @@ StatusOr<std::vector<NamedTensor>> SingleNodeProgram::ComputeInHalves(
 }
 
 Status SingleNodeProgram::TooLarge(const ValidatedRequest& request, const Status& why) const {
+  if (request.inputs.empty()) {
+    return Status(why.code(), fmt::format("a request: {}", Message(why)));
+  }
   const auto largest = static_cast<size_t>(
       std::max_element(request.inputs.begin(), request.inputs.end(),
                        [](const Tensor& a, const Tensor& b) { return a.size() < b.size(); }) -
