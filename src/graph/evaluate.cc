@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "chairlift/text.h"
+
 namespace chairlift {
 
 StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<const ValueInfo> inputs,
@@ -29,10 +31,17 @@ StatusOr<std::vector<TensorDesc>> InferConcrete(const Node& node, std::span<cons
 namespace {
 
 // Kernels write views of strings that the inputs own; results may outlive those.
-void OwnTexts(std::vector<Tensor>& outputs) {
+Status OwnTexts(std::vector<Tensor>& outputs, int64_t max_bytes) {
   for (Tensor& output : outputs) {
-    if (output.dtype() == DType::kBytes) output = output.Clone();
+    if (output.dtype() != DType::kBytes) continue;
+    const size_t bytes = output.byte_size() + ContentBytes(output);  // with its copy
+    if (bytes > static_cast<size_t>(max_bytes)) {
+      return absl::OutOfRangeError(fmt::format(
+          "strings of {} bytes are larger than the limit of {} bytes", bytes, max_bytes));
+    }
+    output = output.Clone();
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -50,7 +59,9 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
       return Internal("{}: computed {} of {} outputs", node.Describe(), outputs->size(),
                       num_outputs);
     }
-    OwnTexts(*outputs);
+    if (Status s = OwnTexts(*outputs, max_output_bytes); !s.ok()) {
+      return Annotate(s, node.Describe());
+    }
     return outputs;
   }
 
@@ -104,7 +115,7 @@ StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, std::span<const Ten
   }
   const Status status = (*kernel)->Run({input_data, output_data, scratch.raw(), team, worker});
   if (!status.ok()) return Annotate(status, node.Describe());
-  OwnTexts(outputs);
+  if (Status s = OwnTexts(outputs, max_output_bytes); !s.ok()) return Annotate(s, node.Describe());
   return outputs;
 }
 

@@ -163,7 +163,7 @@ class GraphRunner::RunState {
   StatusOr<std::vector<Tensor>> TakeOutputs() {
     for (Tensor& output : outputs_) {
       if (output.dtype() != DType::kBytes) continue;
-      own_bytes_ += ContentBytes(output) - output.byte_size();
+      own_bytes_ += ContentBytes(output);  // of the copy
       CHAIRLIFT_RETURN_IF_ERROR(CheckLimit(plan_->arena_bytes));
       output = output.Clone();
     }

@@ -179,8 +179,16 @@ Tensor Tensor::Clone() const {
   assert(device_ == nullptr);
   if (!present()) return {};
   if (dtype_ == DType::kBytes) {
+    // One block: the views, then their bytes.
     const std::span<const std::string_view> texts = TextsOf(*this);
-    return TextTensor(shape_, std::vector<std::string>(texts.begin(), texts.end()));
+    const std::shared_ptr<char[]> block(new char[ContentBytes(*this)]);
+    auto* const views = reinterpret_cast<std::string_view*>(block.get());
+    char* bytes = block.get() + byte_size();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      new (views + i) std::string_view(bytes, texts[i].size());
+      bytes = std::copy(texts[i].begin(), texts[i].end(), bytes);
+    }
+    return Wrap(dtype_, shape_, views, block);
   }
   Tensor t = Allocate(dtype_, shape_);
   std::memcpy(t.data_, data_, byte_size());

@@ -15,6 +15,7 @@
 namespace chairlift {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using testing::ModelBuilder;
 using testing::TempFolder;
@@ -150,27 +151,40 @@ TEST_F(TextBatchTest, RowsInAnotherDimensionKeepTheirStrings) {
 }
 
 TEST_F(TextBatchTest, RepeatedStringsCountAgainstTheMemoryBudget) {
-  ModelBuilder m(17);
-  m.Input("t", kText, {"n", 1});
-  m.Node("Constant", {}, {"shape"});
-  auto* shape = m.model().mutable_graph()->mutable_node(0)->add_attribute();
-  shape->set_name("value_ints");
-  shape->set_type(onnx::AttributeProto::INTS);
-  for (const int64_t dim : {1, 100000}) shape->add_ints(dim);
-  m.Node("Expand", {"t", "shape"}, {"y"});
-  m.Output("y");
   EngineOptions options;
   options.workers = 1;
   options.memory_budget = int64_t{256} << 20;
-  auto engine = Engine::Create(options);
-  ASSERT_TRUE(engine.ok());
-  engine_ = *std::move(engine);
-  ASSERT_TRUE(engine_->LoadModel("model", WriteFile(folder_ / "model.onnx", m.Bytes()), {}).ok());
-  InferRequest request;
-  request.model = "model";
-  request.inputs = {{"t", TextTensor({1, 1}, {std::string(1 << 20, 'x')})}};  // 100 GB of answer
-  const auto answer = engine_->Infer(std::move(request));
-  EXPECT_THAT(Message(answer.status()), HasSubstr("--memory-budget"));
+  // The shape is a constant, or an input of the request.
+  const auto refused = [&](size_t bytes, int64_t times, bool constant) {
+    ModelBuilder m(17);
+    m.Input("t", kText, {"n", 1});
+    if (constant) {
+      m.Node("Constant", {}, {"shape"});
+      auto* shape = m.model().mutable_graph()->mutable_node(0)->add_attribute();
+      shape->set_name("value_ints");
+      shape->set_type(onnx::AttributeProto::INTS);
+      for (const int64_t dim : {int64_t{1}, times}) shape->add_ints(dim);
+    } else {
+      m.Input("shape", testing::kInt64, {2});
+    }
+    m.Node("Expand", {"t", "shape"}, {"y"});
+    m.Output("y");
+    auto engine = Engine::Create(options);
+    EXPECT_TRUE(engine.ok());
+    const std::string file = WriteFile(folder_ / "model.onnx", m.Bytes());
+    EXPECT_TRUE((*engine)->LoadModel("model", file, {}).ok());
+    InferRequest request;
+    request.model = "model";
+    request.inputs = {{"t", TextTensor({1, 1}, {std::string(bytes, 'x')})}};
+    if (!constant) request.inputs.push_back({"shape", Tensor::Of<int64_t>({2}, {1, times})});
+    return Message((*engine)->Infer(std::move(request)).status());
+  };
+  for (const bool constant : {false, true}) {
+    const auto said = AnyOf(HasSubstr("--memory-budget"), HasSubstr("larger than the limit of"));
+    EXPECT_THAT(refused(1 << 20, 100000, constant), said);  // 100 GB of answer
+    // Each string takes little, but the run holds it and so does the answer: 258 MiB.
+    EXPECT_THAT(refused(0, 8'450'000, constant), said);
+  }
 }
 
 }  // namespace

@@ -77,6 +77,11 @@ Status InferTextOfNumbers(InferContext& context) {
 
 StatusOr<std::vector<Tensor>> EvaluateTextOfNumbers(const EvaluateContext& context) {
   const Tensor& x = context.inputs[0];
+  constexpr int64_t kMostNumbers = int64_t{1} << 23;  // about 400 MiB of strings
+  if (x.size() > kMostNumbers) {
+    return absl::OutOfRangeError(fmt::format(
+        "its input has {} numbers; at most {} become strings at a time", x.size(), kMostNumbers));
+  }
   std::vector<std::string> texts;
   texts.reserve(static_cast<size_t>(x.size()));
   if (x.dtype() == DType::kBool) {

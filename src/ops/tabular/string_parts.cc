@@ -15,8 +15,14 @@
 namespace chairlift {
 namespace {
 
-// The limit of one result: a request's strings are repeated by broadcasting.
-constexpr size_t kMostTextBytes = size_t{1} << 30;
+// The limit of one result: a request's strings are repeated by broadcasting, and a model may repeat
+// that.
+constexpr size_t kMostTextBytes = size_t{1} << 28;
+
+Status MoreThanMostTextBytes() {
+  return absl::OutOfRangeError(
+      fmt::format("its result has more than {} MiB of strings", kMostTextBytes >> 20));
+}
 
 Status InferStringConcat(InferContext& context) { return InferBroadcast(context, DType::kBytes); }
 
@@ -54,10 +60,7 @@ StatusOr<std::vector<Tensor>> EvaluateStringConcat(const EvaluateContext& contex
     const std::string_view x = TextsOf(a)[SourceOf(a.shape(), shape, i)];
     const std::string_view y = TextsOf(b)[SourceOf(b.shape(), shape, i)];
     bytes += x.size() + y.size() + sizeof(std::string);
-    if (bytes > kMostTextBytes) {
-      return absl::OutOfRangeError(
-          fmt::format("its result has more than {} MiB of strings", kMostTextBytes >> 20));
-    }
+    if (bytes > kMostTextBytes) return MoreThanMostTextBytes();
     texts.emplace_back(x).append(y);
   }
   return std::vector<Tensor>{TextTensor(shape, std::move(texts))};
@@ -71,7 +74,8 @@ Status InferStringSplit(InferContext& context) {
   return absl::OkStatus();
 }
 
-// As Python's str.split(): between runs of blanks if the delimiter is empty.
+// As Python's str.split(): between runs of blanks if the delimiter is empty. At most `most` cuts,
+// any number if that is negative.
 std::vector<std::string_view> Pieces(std::string_view text, std::string_view delimiter,
                                      int64_t most) {
   constexpr std::string_view kBlanks = " \t\r\n\v\f";
@@ -105,15 +109,16 @@ StatusOr<std::vector<Tensor>> EvaluateStringSplit(const EvaluateContext& context
   const int64_t most = context.attributes.Int("maxsplit", -1);
   Tensor counts = Tensor::Allocate(DType::kInt64, x.shape());
   std::vector<std::vector<std::string_view>> all;
-  size_t widest = 0;
-  for (int64_t i = 0; i < x.size(); ++i) {
-    all.push_back(Pieces(TextsOf(x)[static_cast<size_t>(i)], delimiter, most));
+  const auto rows = static_cast<size_t>(x.size());
+  size_t widest = 0, bytes = ContentBytes(x);
+  for (size_t i = 0; i < rows; ++i) {
+    all.push_back(Pieces(TextsOf(x)[i], delimiter, most));
     counts.data<int64_t>()[i] = std::ssize(all.back());
     widest = std::max(widest, all.back().size());
-  }
-  if (widest > 0 && all.size() > kMostTextBytes / sizeof(std::string) / widest) {
-    return absl::OutOfRangeError(
-        fmt::format("{} strings of up to {} pieces are too many", all.size(), widest));
+    bytes += all.back().size() * sizeof(std::string_view);
+    if (bytes > kMostTextBytes || widest > kMostTextBytes / sizeof(std::string) / rows) {
+      return MoreThanMostTextBytes();
+    }
   }
   std::vector<std::string> texts(all.size() * widest);
   for (size_t i = 0; i < all.size(); ++i) {
