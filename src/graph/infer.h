@@ -19,6 +19,9 @@ inline constexpr size_t kMaxInfoBytes = 64 << 20;  // of all a node's inputs
 // small hostile file could otherwise cause any amount of work.
 struct InferBudget {
   int64_t nodes_left = 200'000;
+  // For constants that the import computes, such as tables of decision trees. A short attribute may
+  // ask for a large one.
+  int64_t constant_bytes_left = int64_t{1} << 30;
   // Accept an If with one branch that does not fit: its outputs get the types of the other branch,
   // and any shape. For graphs whose conditions are not computed yet.
   bool open_branches = false;

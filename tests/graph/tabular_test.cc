@@ -14,6 +14,8 @@
 #include "graph/evaluate.h"
 #include "graph/model_builder.h"
 #include "graph/onnx/contrib/contrib.h"
+#include "graph/onnx/graph_builder.h"
+#include "graph/onnx/unique_names.h"
 #include "graph/passes/pass_harness.h"
 
 namespace chairlift {
@@ -429,6 +431,57 @@ TEST(TreeEnsembleTest, ScoresAreTransformed) {
   EXPECT_THAT(wrong.Refused(), HasSubstr("'HARDMAX'"));
 }
 
+TEST(TreeEnsembleTest, TwoWeightsOfALeafForOneResultAreRefused) {
+  OneNode m("TreeEnsembleRegressor", {"x"});
+  m.model.Input("x", kFloat, {"n", 1});
+  for (const char* name : {"nodes_treeids", "nodes_nodeids", "nodes_truenodeids",
+                           "nodes_falsenodeids", "nodes_featureids"}) {
+    m.Ints(name, {0});
+  }
+  m.Floats("nodes_values", {0});
+  m.Strings("nodes_modes", {"LEAF"});
+  for (const char* name : {"target_treeids", "target_nodeids", "target_ids"}) m.Ints(name, {0, 0});
+  m.Floats("target_weights", {1, 2});
+  EXPECT_THAT(m.Refused(), HasSubstr("several weights for its only result"));
+}
+
+// A short attribute asks for a table of any size, and a file has many nodes.
+TEST(TreeEnsembleTest, TheTablesOfAllNodesTogetherAreBounded) {
+  Graph graph;
+  InferBudget budget{.constant_bytes_left = 5000};
+  UniqueNames names;
+  chairlift::GraphBuilder builder(graph, budget, names, /*is_body=*/false);
+  const ValueId x = graph.AddValue({.name = "x",
+                                    .dtype = DType::kFloat,
+                                    .shape = SymbolicShape(std::vector<Dim>{Dim(2), Dim(1)})});
+  const auto emit = [&](const std::string& name) {
+    OnnxNode node;
+    node.name = name;
+    node.op_type = "TreeEnsembleRegressor";
+    node.domain = "ai.onnx.ml";
+    node.opset = 3;
+    node.inputs = {x};
+    node.outputs = {graph.AddValue({.name = name})};
+    const auto ints = [&](const char* of, std::vector<int64_t> values) {
+      node.attributes.Set(of, std::move(values));
+    };
+    for (const char* of :
+         {"nodes_treeids", "nodes_nodeids", "nodes_truenodeids", "nodes_falsenodeids",
+          "nodes_featureids", "target_treeids", "target_nodeids", "target_ids"}) {
+      ints(of, {0});
+    }
+    node.attributes.Set("nodes_values", std::vector<float>{0});
+    node.attributes.Set("target_weights", std::vector<float>{1});
+    node.attributes.Set("nodes_modes", std::vector<std::string>{"LEAF"});
+    node.attributes.Set("n_targets", int64_t{1000});
+    return builder.Emit(std::move(node));
+  };
+  EXPECT_TRUE(emit("first").ok());
+  const Status refused = emit("second");
+  EXPECT_THAT(Message(refused), HasSubstr("node 'second'"));
+  EXPECT_THAT(Message(refused), HasSubstr("the tables of this node and of those before it"));
+}
+
 TEST(TreeEnsembleTest, AttributesThatMakeNoTreesAreRefused) {
   const auto ensemble = [](const std::function<void(OneNode&)>& add) {
     OneNode m("TreeEnsemble", {"x"});
@@ -639,6 +692,39 @@ TEST(SvmTest, CountsThatDoNotFitAreRefused) {
   EXPECT_THAT(m.Refused(), HasSubstr("2 labels and 3 counts"));
 }
 
+// Two scores of one machine: each becomes a probability, and both add up to 1.
+TEST(SvmTest, TwoClassesMayBecomeProbabilitiesWithoutFits) {
+  OneNode m("SVMClassifier", {"x"}, {"y", "scores"});
+  m.model.Input("x", kFloat, {"n", 1});
+  m.Ints("vectors_per_class", {1, 1});
+  m.Floats("support_vectors", {1, 0});
+  m.Floats("coefficients", {2, -1});
+  m.Floats("rho", {0.5});
+  m.Ints("classlabels_ints", {3, 4});
+  m.node.String("post_transform", "LOGISTIC");
+  const auto got = m.Run({Tensor::Of<float>({2, 1}, {1, -1})});
+  const auto logistic = [](double x) { return 1 / (1 + std::exp(-x)); };
+  ASSERT_EQ(got.size(), 2u);
+  // The scores are 2x + 0.5.
+  ExpectNear(got[1], {logistic(-2.5), logistic(2.5), logistic(1.5), logistic(-1.5)});
+}
+
+// The tables of all pairs of classes would take 2 GB, from a file of 1 MB.
+TEST(SvmTest, TooManyPairsOfClassesAreRefused) {
+  constexpr int64_t kClasses = 600, kPairs = kClasses * (kClasses - 1) / 2;
+  OneNode m("SVMClassifier", {"x"}, {"y", "scores"});
+  m.model.Input("x", kFloat, {"n", 1});
+  std::vector<int64_t> vectors(kClasses, 0), labels(kClasses);
+  vectors[0] = 1;
+  for (int64_t i = 0; i < kClasses; ++i) labels[static_cast<size_t>(i)] = i;
+  m.Ints("vectors_per_class", vectors);
+  m.Ints("classlabels_ints", labels);
+  m.Floats("support_vectors", {1});
+  m.Floats("coefficients", std::vector<double>(kClasses - 1, 1));
+  m.Floats("rho", std::vector<double>(kPairs, 1));
+  EXPECT_THAT(m.Refused(), HasSubstr("600 classes with 1 support vectors"));
+}
+
 // --- Encoders and strings ------------------------------------------------------------------------
 
 TEST(EncoderTest, LabelsOfEveryTypeAreLookedUp) {
@@ -692,6 +778,32 @@ TEST(EncoderTest, OldLabelEncodersAndMappersGoBothWays) {
       }
     }
   }
+}
+
+// As in ONNX Runtime.
+TEST(EncoderTest, TheLastOfEqualCategoriesCounts) {
+  OneNode numbers("OneHotEncoder", {"x"});
+  numbers.model.Input("x", kInt64, {"n"});
+  numbers.Ints("cats_int64s", {5, 7, 5});
+  EXPECT_THAT(ListOf<float>(numbers.Run({Tensor::Of<int64_t>({2}, {5, 7})})[0]),
+              ElementsAre(0, 0, 1, 0, 1, 0));
+
+  OneNode strings("OneHotEncoder", {"x"});
+  strings.model.Input("x", kString, {"n"});
+  strings.Strings("cats_strings", {"a", "a"});
+  EXPECT_THAT(ListOf<float>(strings.Run({TextTensor({1}, {"a"})})[0]), ElementsAre(0, 1));
+
+  OneNode mapper("CategoryMapper", {"x"});
+  mapper.model.Input("x", kString, {"n"});
+  mapper.Strings("cats_strings", {"a", "b", "a"});
+  mapper.Ints("cats_int64s", {1, 2, 3});
+  EXPECT_THAT(ListOf<int64_t>(mapper.Run({TextTensor({2}, {"a", "b"})})[0]), ElementsAre(3, 2));
+
+  // Lists of another type stay refused.
+  OneNode floats("OneHotEncoder", {"x"});
+  floats.model.Input("x", kInt64, {"n"});
+  floats.Floats("cats_floats", {1, 2, 3});
+  EXPECT_THAT(floats.Refused(), HasSubstr("no attribute 'cats_floats'"));
 }
 
 TEST(EncoderTest, OneHotOfNumbersAndStrings) {

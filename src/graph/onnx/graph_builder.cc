@@ -65,6 +65,7 @@ ValueId GraphBuilder::Constant(const Tensor& tensor) {
   value.dtype = tensor.dtype();
   value.shape = SymbolicShape(tensor.shape());
   value.constant = tensor;
+  budget_.constant_bytes_left -= static_cast<int64_t>(tensor.byte_size());
   return id;
 }
 
@@ -87,6 +88,14 @@ Status GraphBuilder::AddBefore(OnnxNode node) {
   return Append(std::move(node));
 }
 
+Status GraphBuilder::CheckConstants() const {
+  if (budget_.constant_bytes_left >= 0) return absl::OkStatus();
+  return Unimplemented(
+      "the tables of this node and of those before it take more than {} MiB; a model with fewer "
+      "results or nodes needs less",
+      InferBudget().constant_bytes_left >> 20);
+}
+
 void GraphBuilder::Begin(const OnnxNode& node) {
   current_ = node.name;
   made_ = 0;
@@ -99,6 +108,7 @@ Status GraphBuilder::Emit(OnnxNode node) {
   // Only rules create operators of this domain.
   if (node.domain == "chairlift") return Unknown(node);
   CHAIRLIFT_RETURN_IF_ERROR(Annotate(Normalise(node, *this), where));
+  CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckConstants(), where));
   CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(node)));
   for (OnnxNode& next : std::exchange(after_, {})) {
     CHAIRLIFT_RETURN_IF_ERROR(Append(std::move(next)));

@@ -36,6 +36,8 @@ class GraphBuilder : public Rewriter {
 
  private:
   Status Append(OnnxNode node);
+  // An error if the nodes so far made constants of too many bytes.
+  Status CheckConstants() const;
   void InferLenient(Node& node);
 
   Graph& graph_;

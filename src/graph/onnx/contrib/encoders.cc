@@ -1,7 +1,10 @@
 // Rules for the encoders of categories of ai.onnx.ml: LabelEncoder, CategoryMapper, OneHotEncoder;
 // and ZipMap, which only names columns.
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "chairlift/text.h"
 #include "graph/onnx/contrib/rules.h"
@@ -85,6 +88,21 @@ Status BecomeLookup(Maker& make, const Tensor& keys, const Tensor& values, const
   return make.Become("Identity", {found});
 }
 
+// The entries from the last to the first, for operators of which the last of equal keys counts.
+Tensor Reversed(const Tensor& list) {
+  if (list.dtype() == DType::kBytes) {
+    const auto texts = TextsOf(list);
+    return TextTensor(list.shape(), std::vector<std::string>(texts.rbegin(), texts.rend()));
+  }
+  if (!list.present()) return list;
+  Tensor reversed = list.Clone();
+  const size_t width = DTypeSize(list.dtype());
+  const auto* from = static_cast<const std::byte*>(list.raw()) + list.byte_size();
+  auto* to = static_cast<std::byte*>(reversed.raw());
+  for (int64_t i = 0; i < list.size(); ++i, to += width) std::memcpy(to, from -= width, width);
+  return reversed;
+}
+
 Tensor Numbered(int64_t count) {
   Tensor numbers = Tensor::Allocate(DType::kInt64, {count});
   for (int64_t i = 0; i < count; ++i) numbers.data<int64_t>()[i] = i;
@@ -96,7 +114,7 @@ Status BecomeMapper(Maker& make, const Tensor& texts, const Tensor& numbers) {
   const bool to_number = make.info(make.in(0)).dtype == DType::kBytes;
   const Tensor& values = to_number ? numbers : texts;
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor other, DefaultFor(make, values.dtype()));
-  return BecomeLookup(make, to_number ? texts : numbers, values, other);
+  return BecomeLookup(make, Reversed(to_number ? texts : numbers), Reversed(values), other);
 }
 
 }  // namespace
@@ -129,7 +147,7 @@ Status OneHotEncoder(Maker& make) {
   const ValueId keyed = given_texts ? x : make.CastToInt64(x);
   const int64_t count = cats.size();
   // OneHot gives no 1 for an index outside of the range.
-  Attributes attributes = With({{"keys", cats}, {"values", Numbered(count)}});
+  Attributes attributes = With({{"keys", Reversed(cats)}, {"values", Reversed(Numbered(count))}});
   if (make.attributes().Int("zeros", 1) != 0) {
     attributes.Set("default", Tensor::Of<int64_t>({1}, {count}));
   }

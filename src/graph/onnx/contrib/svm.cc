@@ -11,6 +11,7 @@ namespace chairlift::contrib {
 namespace {
 
 constexpr int64_t kMaxVectorNumbers = int64_t{1} << 28;
+constexpr int64_t kMaxPairNumbers = int64_t{1} << 26;  // of the tables of all pairs of classes
 
 ValueId DoubleScalar(Maker& make, double value) {
   return make.Constant(Tensor::Scalar<double>(value));
@@ -83,8 +84,10 @@ ValueId KernelValues(Maker& make, ValueId x, const std::vector<double>& vectors,
 // The machines of every pair of classes: how kernel values become their scores, and which class
 // each score votes for.
 struct Pairs {
-  std::vector<double> weights;      // [vectors, pairs]
-  std::vector<double> first, last;  // [pairs, classes]: the class that wins at > 0, and at ≤ 0
+  std::vector<double> weights;  // [vectors, pairs]
+  // The votes of each class if no score is above 0, [classes], and what changes with each score
+  // above 0, [pairs, classes].
+  std::vector<float> votes, changes;
   int64_t count = 0;
 };
 
@@ -94,8 +97,8 @@ Pairs ReadPairs(const std::vector<double>& coefficients, const std::vector<int64
   Pairs pairs;
   pairs.count = classes * (classes - 1) / 2;
   pairs.weights.assign(static_cast<size_t>(vectors * pairs.count), 0.0);
-  pairs.first.assign(static_cast<size_t>(pairs.count * classes), 0.0);
-  pairs.last = pairs.first;
+  pairs.changes.assign(static_cast<size_t>(pairs.count * classes), 0.0f);
+  pairs.votes.assign(static_cast<size_t>(classes), 0.0f);
   std::vector<int64_t> starts = {0};
   for (const int64_t count : per_class) starts.push_back(starts.back() + count);
   int64_t pair = 0;
@@ -110,8 +113,9 @@ Pairs ReadPairs(const std::vector<double>& coefficients, const std::vector<int64
     for (int64_t j = i + 1; j < classes; ++j, ++pair) {
       take(i, j - 1);
       take(j, i);
-      pairs.first[static_cast<size_t>(pair * classes + i)] = 1;
-      pairs.last[static_cast<size_t>(pair * classes + j)] = 1;
+      pairs.changes[static_cast<size_t>(pair * classes + i)] = 1;
+      pairs.changes[static_cast<size_t>(pair * classes + j)] = -1;
+      pairs.votes[static_cast<size_t>(j)] += 1;
     }
   }
   return pairs;
@@ -161,8 +165,13 @@ Status SvmClassifier(Maker& make) {
                            classes, per_class.size());
   }
   const int64_t pair_count = classes * (classes - 1) / 2;
-  if (vectors > kMaxVectorNumbers / pair_count ||
-      static_cast<int64_t>(coefficients.size()) != (classes - 1) * vectors ||
+  if (vectors + classes > kMaxPairNumbers / pair_count) {
+    return Unimplemented(
+        "{} classes with {} support vectors together are not supported: the tables of {} pairs of "
+        "classes are too large; machines of one class against the rest need none",
+        classes, vectors, pair_count);
+  }
+  if (static_cast<int64_t>(coefficients.size()) != (classes - 1) * vectors ||
       static_cast<int64_t>(rho.size()) < pair_count || prob_a.size() != prob_b.size() ||
       (!prob_a.empty() && static_cast<int64_t>(prob_a.size()) < pair_count)) {
     return InvalidArgument(
@@ -182,11 +191,10 @@ Status SvmClassifier(Maker& make) {
       "Add", {make.Make("MatMul", {kernels, Doubles(make, {vectors, pair_count}, pairs.weights)}),
               Doubles(make, {pair_count}, first(rho))});
   const ValueId wins = make.Make("Greater", {scores, DoubleScalar(make, 0)});
-  const ValueId won = make.CastToDouble(wins);
-  const ValueId lost = make.CastToDouble(make.Make("Not", {wins}));
-  const ValueId votes = make.Make(
-      "Add", {make.Make("MatMul", {won, Doubles(make, {pair_count, classes}, pairs.first)}),
-              make.Make("MatMul", {lost, Doubles(make, {pair_count, classes}, pairs.last)})});
+  const ValueId votes =
+      make.Make("Add", {make.Make("MatMul", {make.CastToFloat(wins),
+                                             make.Floats({pair_count, classes}, pairs.changes)}),
+                        make.Floats({classes}, pairs.votes)});
   if (make.wants(1)) {
     ValueId out = scores;
     if (!prob_a.empty()) {
@@ -196,9 +204,10 @@ Status SvmClassifier(Maker& make) {
       const ValueId pairwise = make.Make("Sigmoid", {make.Make("Neg", {fitted})});
       out = make.MakeOwn("CoupledProbabilities", {pairwise}, With({{"classes", classes}}));
     } else if (classes == 2) {
-      const bool as_given = attributes.String("post_transform", "NONE") == "NONE";
+      const std::string transform = attributes.String("post_transform", "NONE");
+      const bool negated = transform == "NONE" || transform == "LOGISTIC";
       const ValueId other =
-          as_given ? make.Make("Neg", {scores}) : make.Make("Sub", {DoubleScalar(make, 1), scores});
+          negated ? make.Make("Neg", {scores}) : make.Make("Sub", {DoubleScalar(make, 1), scores});
       out = make.Make("Concat", {other, scores}, With({{"axis", int64_t{-1}}}));
     }
     make.MakeOutput(1, "Identity", {Transformed(make, make.CastToFloat(out))});

@@ -155,6 +155,13 @@ Status TreeEnsembleRegressor(Maker& make) {
   spec.results = make.attributes().Int("n_targets", 1);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Places places, ReadNodes(make, spec));
   CHAIRLIFT_RETURN_IF_ERROR(ReadLeaves(make, places, "target_", spec));
+  // ONNX Runtime takes one of several weights for a single result, the standard their sum.
+  const auto twice = [](const LeafWeights& weights) { return weights.size() > 1; };
+  if (spec.results == 1 && std::any_of(spec.leaves.begin(), spec.leaves.end(), twice)) {
+    return InvalidArgument(
+        "its attributes 'target_*' give one leaf several weights for its only result; each leaf "
+        "needs one");
+  }
   const std::string name = make.attributes().String("aggregate_function", "SUM");
   static const std::map<std::string, TreeAggregate> aggregates = {
       {"SUM", TreeAggregate::kSum},
