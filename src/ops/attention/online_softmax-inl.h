@@ -47,7 +47,13 @@ HWY_INLINE float Exponentials(float* scores, int64_t columns, RowState& state) {
   for (int64_t i = 0; i < columns; i += lanes) most = hn::Max(most, hn::LoadU(d, scores + i));
   const float max = hn::GetLane(hn::MaxOfLanes(d, most));
   if (max == -std::numeric_limits<float>::infinity()) {
-    std::fill_n(scores, columns, 0.0f);  // no key so far
+    for (int64_t i = 0; i < columns; ++i) {  // no key so far, or NaN, which the maximum may lose
+      if (std::isnan(scores[i])) {
+        state.sum = scores[i];
+      } else {
+        scores[i] = 0.0f;
+      }
+    }
     return 1.0f;
   }
   const FloatVec shift = hn::Set(d, max);

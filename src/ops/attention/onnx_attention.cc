@@ -171,13 +171,15 @@ struct Formula {
     }
     give(2);
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (int64_t j = 0; j < sizes.total; ++j) most = std::max(most, scores[j]);
+    for (int64_t j = 0; j < sizes.total; ++j) {
+      if (scores[j] > most || std::isnan(scores[j])) most = scores[j];
+    }
     for (int64_t j = 0; j < sizes.total; ++j) {
       const bool none = most == -std::numeric_limits<double>::infinity();
       scores[j] = none ? 0.0 : std::exp(scores[j] - most);
       sum += scores[j];
     }
-    for (int64_t j = 0; sum > 0 && j < sizes.total; ++j) scores[j] /= sum;
+    for (int64_t j = 0; sum != 0 && j < sizes.total; ++j) scores[j] /= sum;
     give(3);
   }
 };

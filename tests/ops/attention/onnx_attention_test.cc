@@ -297,6 +297,46 @@ TEST_F(OnnxAttentionTest, ScoresAreGivenOut) {
   }
 }
 
+// NaN in a query or in the only key that it sees is NaN in its result, not the zeros of a query
+// that sees no key.
+TEST_F(OnnxAttentionTest, NanIsNotTheAbsenceOfKeys) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : {DType::kFloat, DType::kDouble}) {
+    for (const int64_t keys : {5, 200}) {
+      for (const int64_t mode : {-1, 3}) {
+        for (const bool in_key : {false, true}) {
+          const Shape shape{1, 1, keys, 8};
+          Tensor q = RandomTensor(dtype, shape, -2, 2, 1), k = RandomTensor(dtype, shape, -2, 2, 2);
+          Tensor& bad = in_key ? k : q;
+          const int64_t at = (keys - 1) * 8;
+          if (dtype == DType::kFloat) {
+            bad.data<float>()[at] = static_cast<float>(nan);
+          } else {
+            bad.data<double>()[at] = nan;
+          }
+          OperatorCall call{.name = "Attention",
+                            .inputs = {q, k, RandomTensor(dtype, shape, -2, 2, 3)}};
+          if (in_key) {  // each query sees the key of its own place
+            call.attributes.Set("left_window_size", int64_t{0});
+            call.attributes.Set("right_window_size", int64_t{0});
+          }
+          if (mode >= 0) {
+            call.num_outputs = 4;
+            call.attributes.Set("qk_matmul_output_mode", mode);
+          }
+          const auto got = RunOperator(call);
+          ASSERT_TRUE(got.ok()) << got.status();
+          const auto y = AsDoubles((*got)[0]);
+          for (int64_t i = 0; i < keys * 8; ++i) {
+            EXPECT_EQ(std::isnan(y[static_cast<size_t>(i)]), i >= at)
+                << DTypeName(dtype) << keys << mode << in_key << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(OnnxAttentionTest, OtherFloats) {
   Check({.mask = DType::kDouble,
          .mask_shape = {5, 5},
