@@ -554,6 +554,30 @@ TEST_F(ContribTest, MultiHeadAttentionUnderEveryMask) {
   }
 }
 
+// More keys than queries without a past: the last query belongs to the last key.
+TEST_F(ContribTest, CausalQueriesBelongToTheLastKeys) {
+  for (const int64_t queries : {int64_t{1}, int64_t{2}}) {
+    const Tensor q = Random({2, queries, 4}), k = Random({2, 5, 4}), v = Random({2, 5, 4});
+    ContribNode m("MultiHeadAttention", {"q", "k", "v"});
+    m.model.Input("q", kFloat, {"b", "l", 4}).Input("k", kFloat, {"b", "t", 4});
+    m.model.Input("v", kFloat, {"b", "t", 4});
+    m.node.Int("num_heads", 2).Int("unidirectional", 1);
+    const auto want = Attend(q, k, v, 2, [&](int64_t, int64_t, int64_t i, int64_t j) {
+      return j > i + 5 - queries ? kHidden : 0.0;
+    });
+    EXPECT_THAT(Values(m.Run({q, k, v})[0]), Pointwise(FloatNear(1e-5f), want)) << queries;
+  }
+}
+
+TEST_F(ContribTest, RotationsOfOtherColumnsThanTheTablesAreRefused) {
+  ContribNode m("RotaryEmbedding", {"x", "at", "cos", "sin"});
+  m.model.Input("x", kFloat, {"b", "l", 16}).Input("at", kInt64, {"b", "l"});
+  m.model.Input("cos", kFloat, {9, 2}).Input("sin", kFloat, {9, 2});
+  m.node.Int("num_heads", 2).Int("rotary_embedding_dim", 5);
+  const StatusOr<Graph> graph = m.Import();
+  EXPECT_THAT(Message(graph.status()), HasSubstr("'rotary_embedding_dim' is 5"));
+}
+
 TEST_F(ContribTest, AttentionProjectsAndJoinsThePast) {
   const Tensor x = Random({2, 3, 5}), w = Random({5, 12}), bias = Random({12});
   const Tensor past = Random({2, 2, 2, 1, 2});  // keys and values of 2 heads, 1 token each

@@ -94,13 +94,21 @@ ValueId PaddingMask(Maker& make, size_t input, const Operands& o) {
   return make.Unsqueeze(added, {1, 2});
 }
 
-// Hides the keys after each query's own position; `past` keys precede the first query's.
+// Hides the keys after each query's own position; `past` keys precede the first query's. Without
+// them the last query belongs to the last key.
 ValueId CausalMask(Maker& make, const Operands& o, ValueId past) {
   if (make.attributes().Int("unidirectional", 0) != 1)
     return kNoValue;  // with onnxruntime's
                       // meaning
   ValueId queries = Positions(make, Tokens(make, o.q));
-  if (past != kNoValue) queries = make.Make("Add", {queries, Tokens(make, past)});
+  const SymbolicShape q = make.shape(o.q), k = make.shape(o.k);
+  const bool same = q.has_rank() && k.has_rank() && q[2].Same(k[2]);
+  if (past != kNoValue) {
+    queries = make.Make("Add", {queries, Tokens(make, past)});
+  } else if (!same) {
+    const ValueId before = make.Make("Sub", {Tokens(make, o.k), Tokens(make, o.q)});
+    queries = make.Make("Add", {queries, before});
+  }
   const ValueId keys = Positions(make, Tokens(make, o.k));
   const ValueId counts = make.Make("LessOrEqual", {keys, make.Unsqueeze(queries, {1})});
   // The lowest number of float16.
@@ -298,6 +306,12 @@ Status RotaryEmbedding(Maker& make) {
     if (!make.has(i)) return InvalidArgument("its input {} is absent", i);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t turned, Turned(make, make.in(2)));
+  const int64_t columns = given.Int("rotary_embedding_dim", 0);
+  if (columns != 0 && columns != turned) {
+    return InvalidArgument(
+        "its attribute 'rotary_embedding_dim' is {}, but its tables are for {} columns", columns,
+        turned);
+  }
   const int positions_rank = make.Rank(make.in(1), "its positions");
   const int rank = make.Rank(make.in(0), "its input");
   int64_t heads = given.Int("num_heads", 0);
