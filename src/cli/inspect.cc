@@ -31,6 +31,7 @@
 #include "cli/passes_view.h"
 #include "cli/terminal.h"
 #include "device/cpu/cores.h"
+#include "device/cpu/memory.h"
 #include "engine/costs/operator_costs.h"
 #include "engine/programs/loading_model.h"
 #include "engine/programs/program.h"
@@ -272,6 +273,12 @@ void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
   }
 }
 
+// Memory limit of a trial run.
+size_t TrialBytes() {
+  constexpr int64_t kMost = int64_t{4} << 30;
+  return static_cast<size_t>(std::min(kMost, UsableMemoryBytes() / 2));
+}
+
 // Whether the model accepts inputs of these shapes. With control flow only a run can tell.
 Status Try(Program& program, const ProgramView& view, const std::vector<TensorSpec>& specs,
            const InputShapes& shapes, const RunDeadline& deadline) {
@@ -283,6 +290,7 @@ Status Try(Program& program, const ProgramView& view, const std::vector<TensorSp
   if (!view.packed.empty()) return Plan(view, specs, shapes).status();
   SoloTeam team(0);
   Arena arena;
+  arena.set_limit(TrialBytes());
   return view.executable->Run(validated.inputs, team, 0, arena, deadline.stop()).status();
 }
 
