@@ -204,6 +204,12 @@ class NestedTexts {
 };
 
 Tensor TextsFrom(const std::string& name, nb::handle value, const TensorSpec& spec) {
+  // An array of no dimensions is the text in it.
+  if (nb::hasattr(value, "ndim") && nb::hasattr(value, "item") &&
+      nb::isinstance<nb::int_>(value.attr("ndim")) && nb::cast<int>(value.attr("ndim")) == 0) {
+    const nb::object text = value.attr("item")();
+    if (IsText(text)) return TextsFrom(name, text, spec);
+  }
   if (PySequence_Check(value.ptr()) == 0 || (IsText(value) && !spec.shape.empty())) {
     Check(InvalidArgument("input '{}' takes text: a list of str or bytes, one for each row", name));
   }

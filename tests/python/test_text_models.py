@@ -61,6 +61,20 @@ def test_the_package_refuses_other_nestings(folder, given):
             model(t=given)
 
 
+@pytest.mark.parametrize("given", ["red", b"red", np.array("red"), np.array("red", object), np.array(b"red")])
+def test_the_package_takes_a_single_text(folder, given):
+    of = [helper.make_tensor_value_info(name, TensorProto.STRING, []) for name in ("t", "y")]
+    path = folder / "single.onnx"
+    onnx.save(helper.make_model(
+        helper.make_graph([helper.make_node("Identity", ["t"], ["y"])], "single", of[:1], of[1:]), ir_version=8,
+        opset_imports=[helper.make_opsetid("", 17)]), path)
+    with chairlift.load(path) as model:
+        assert model(t=given).tolist() == b"red"
+    with chairlift.load(colours(folder / "colours.onnx")) as model:
+        with pytest.raises(chairlift.InvalidArgument, match="input 't' takes text: a list"):
+            model(t=given)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     path = colours(tmp_path_factory.mktemp("text") / "colours.onnx")
