@@ -345,6 +345,7 @@ void Session::OnWritten() {
   EndAccess("");
   if (close_after_) return EndSending(context_->closing ? kLinger / 4 : kLinger);
   parser_.Reset();
+  route_ = Route();
   head_started_ = false;
   state_ = State::kHead;
   deadline_ = Clock::Steady().Now() + context_->limits.idle_timeout;
