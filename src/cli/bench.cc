@@ -51,13 +51,14 @@ exit code is 1 only if no request succeeded.
 
 )" + PolicyHelp() +
       R"(
-Examples:
+Examples (bench/data has lengths):
   chairlift bench model.onnx --rate 200 --seconds 20
-  chairlift bench model.onnx --rate 50 --length-histogram lengths.json --policy window \
-    --queue-delay-us 2000
-  chairlift bench lstm.onnx --rate 300 --length-histogram lengths.json --trace out.json
+  chairlift bench model.onnx --rate 50 --policy window --queue-delay-us 2000 \
+    --length-histogram bench/data/lengths/glue_cola_train_bert.json
+  chairlift bench lstm.onnx --rate 300 --trace out.json \
+    --length-histogram bench/data/lengths/europarl_v7_fr-en_head_en.json
   chairlift bench model.onnx --policy window --peak --objective-ms 200
-  chairlift bench gpt2 --prompt-lengths 32-512 --output-lengths 16-128 --concurrency 16
+  chairlift bench models/llama --prompt-lengths 32-512 --output-lengths 16-128 --concurrency 16
   chairlift bench minilm --url http://127.0.0.1:8000 --rate 100 --json out.json)");
   parser
       .add_option("MODEL", flags->model,
@@ -71,10 +72,11 @@ Examples:
       ->type_name("URL");
   AddNumber(parser, "--connections", &flags->connections, 1, 1024, "N",
             "With --url: maximum number of connections");
-  CLI::Option* const rate =
-      parser.add_option("--rate", flags->rates,
-                        "Requests per second; several rates are run one after the other. With\n"
-                        "--request-intervals, the intervals are scaled to this rate, if it is set");
+  CLI::Option* const rate = parser.add_option(
+      "--rate", flags->rates,
+      "Requests per second; several rates are run one after the other. Arrivals are\n"
+      "drawn at random, so that scheduled/s of a short run differs from it. With\n"
+      "--request-intervals, the intervals are scaled to this rate, if it is set");
   TakesNumber(rate, 0.001, 1e7);
   rate->delimiter(',')
       ->default_str(fmt::format("{}", flags->schedule.rate))

@@ -106,7 +106,7 @@ TEST(GenerateDecodeTest, TypesAreTheModelsAndShapesTheNesting) {
   EXPECT_EQ(request.timeout, std::chrono::microseconds(70));
   EXPECT_EQ(request.sequence, "9");
   EXPECT_TRUE(request.sequence_end);
-  EXPECT_FALSE(decoded->without_batch);
+  EXPECT_EQ(decoded->omitted, 0);
 }
 
 TEST(GenerateDecodeTest, LeadingDimensionsMayBeLeftOut) {
@@ -114,14 +114,14 @@ TEST(GenerateDecodeTest, LeadingDimensionsMayBeLeftOut) {
   ASSERT_TRUE(row.ok()) << row.status();
   EXPECT_EQ(row->request.inputs[0].tensor.shape(), Shape({1, 3}));
   EXPECT_EQ(row->request.inputs[1].tensor.shape(), Shape({1}));
-  EXPECT_TRUE(row->without_batch);
+  EXPECT_EQ(row->omitted, 1);
   const auto one = Decode(R"({"tokens":7})");
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->request.inputs[0].tensor.shape(), Shape({1, 1}));
-  EXPECT_FALSE(one->without_batch);  // more than the batch was left out
+  EXPECT_EQ(one->omitted, 2);
   const auto mixed = Decode(R"({"tokens":[1,2,3],"on":[true]})");
   ASSERT_TRUE(mixed.ok()) << mixed.status();
-  EXPECT_FALSE(mixed->without_batch);
+  EXPECT_EQ(mixed->omitted, 0);
   EXPECT_THAT(DecodeError(R"({"fixed":[1,2]})"), HasSubstr("dimension 0 must be 4"));
   ModelMetadata batches = Model();
   batches.batches = true;
@@ -137,14 +137,14 @@ TEST(GenerateDecodeTest, BesideInputsOfOneRowAListIsNoRow) {
   const auto row = Decode(
       R"({"input_ids":[1,2],"stop_token_ids":[3,4],"stop_sequences":[[5,-1],[6,7]]})", {}, model);
   ASSERT_TRUE(row.ok()) << row.status();
-  EXPECT_TRUE(row->without_batch);
+  EXPECT_EQ(row->omitted, 1);
   EXPECT_EQ(row->request.inputs[1].tensor.shape(), Shape({2}));
   const auto one = Decode(R"({"input_ids":[1,2],"stop_sequences":[5,6]})", {}, model);
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(one->request.inputs[1].tensor.shape(), Shape({1, 2}));
   const auto batch = Decode(R"({"input_ids":[[1,2]],"stop_token_ids":[3]})", {}, model);
   ASSERT_TRUE(batch.ok()) << batch.status();
-  EXPECT_FALSE(batch->without_batch);
+  EXPECT_EQ(batch->omitted, 0);
 }
 
 // The first input that counts rows distinguishes rows without their batch dimension from a batch.
@@ -153,10 +153,10 @@ TEST(GenerateDecodeTest, AFirstInputOfAnyRowsCountsThemWhateverIsBesideIt) {
   model.inputs = {{"x", DType::kFloat, {-1, 4}}, {"scale", DType::kFloat, {1}}};
   const auto batch = Decode(R"({"x":[[1,2,3,4]],"scale":2})", {}, model);
   ASSERT_TRUE(batch.ok()) << batch.status();
-  EXPECT_FALSE(batch->without_batch);
+  EXPECT_EQ(batch->omitted, 0);
   const auto row = Decode(R"({"x":[1,2,3,4],"scale":2})", {}, model);
   ASSERT_TRUE(row.ok()) << row.status();
-  EXPECT_TRUE(row->without_batch);
+  EXPECT_EQ(row->omitted, 1);
 }
 
 TEST(GenerateDecodeTest, InputsMayStandAmongTheParameters) {
@@ -189,8 +189,8 @@ TEST(GenerateDecodeTest, FieldsThatAreNoInputsAreParameters) {
 TEST(GenerateDecodeTest, PromptsCountRowsAndListsBesideThemDoNot) {
   ModelMetadata model;
   model.inputs = {{"text_input", DType::kBytes, {-1}}, {"stop", DType::kBytes, {-1}}};
-  EXPECT_TRUE(Decode(R"({"text_input":"a","stop":["b","c"]})", {}, model)->without_batch);
-  EXPECT_FALSE(Decode(R"({"text_input":["a"],"stop":"b"})", {}, model)->without_batch);
+  EXPECT_EQ(Decode(R"({"text_input":"a","stop":["b","c"]})", {}, model)->omitted, 1);
+  EXPECT_EQ(Decode(R"({"text_input":["a"],"stop":"b"})", {}, model)->omitted, 0);
 }
 
 TEST(GenerateDecodeTest, EmptyArraysAreEmptyTensors) {
@@ -244,16 +244,37 @@ TEST(GenerateEncodeTest, ValuesAreNestedAsTheirShape) {
                       {"c", Tensor::Scalar<bool>(true)},
                       {"d", Tensor::Allocate(DType::kFloat, {2, 0})}};
   std::string json;
-  EXPECT_TRUE(*EncodeGenerated(response, {}, false, &json));
+  EXPECT_TRUE(*EncodeGenerated(response, {}, {}, &json));
   EXPECT_EQ(json, R"({"model_name":"m","model_version":"3","a":[[5,6]],"b":[[[0.5],[1]]],)"
                   R"("c":true,"d":[[],[]]})");
   json.clear();
-  EXPECT_TRUE(*EncodeGenerated(response, {"b"}, true, &json));
+  EXPECT_TRUE(*EncodeGenerated(response, {"b"}, {{"a", 1}, {"d", 1}}, &json));
   EXPECT_EQ(json, R"({"model_name":"m","model_version":"3","a":[5,6],"c":true,"d":[[],[]]})");
   json.clear();
-  EXPECT_FALSE(*EncodeGenerated(response, {"a", "b", "c", "d"}, true, &json));
+  EXPECT_FALSE(*EncodeGenerated(response, {"a", "b", "c", "d"}, {{"a", 1}}, &json));
   response.outputs[1].tensor.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(Message(EncodeGenerated(response, {}, false, &json).status()), HasSubstr("'b'"));
+  EXPECT_THAT(Message(EncodeGenerated(response, {}, {}, &json).status()), HasSubstr("'b'"));
+}
+
+// A value without the dimensions of its row gets an answer without them, if they are always 1.
+TEST(GenerateEncodeTest, DimensionsThatARequestOmitsTheAnswerOmits) {
+  const std::vector<TensorSpec> outputs = {{"text", DType::kBytes, {-1, 1}},
+                                           {"list", DType::kInt64, {-1, -1}},
+                                           {"deep", DType::kFloat, {-1, 1, 1, 2}}};
+  EXPECT_EQ(OmittedIn(outputs, 0), (OmittedDims{{"text", 0}, {"list", 0}, {"deep", 0}}));
+  EXPECT_EQ(OmittedIn(outputs, 1), (OmittedDims{{"text", 1}, {"list", 1}, {"deep", 1}}));
+  EXPECT_EQ(OmittedIn(outputs, 2), (OmittedDims{{"text", 2}, {"list", 1}, {"deep", 2}}));
+  EXPECT_EQ(OmittedIn(outputs, 9), (OmittedDims{{"text", 2}, {"list", 1}, {"deep", 3}}));
+  InferResponse response;
+  response.model = "m";
+  response.version = "1";
+  response.outputs = {{"text", TextTensor({1, 1}, {"a"})},
+                      {"list", Tensor::Of<int64_t>({1, 1}, {5})},
+                      {"deep", Tensor::Of<float>({2, 1, 1, 2}, {1, 2, 3, 4})}};
+  std::string json;
+  EXPECT_TRUE(*EncodeGenerated(response, {}, OmittedIn(outputs, 2), &json));
+  EXPECT_EQ(json, R"({"model_name":"m","model_version":"1","text":"a","list":[5],)"
+                  R"("deep":[[[[1,2]]],[[[3,4]]]]})");
 }
 
 TEST(GenerateEncodeTest, APartSaysWhereItBelongs) {

@@ -381,6 +381,24 @@ TEST_F(LimitsTest, LoadsWaitInABoundedQueue) {
   EXPECT_EQ(waiting.Read().status, 200);
 }
 
+// The form of a route belongs to its own request, also on a connection that goes on.
+TEST_F(LimitsTest, WhatIsNotHttpIsNotRefusedInTheFormOfTheRequestBefore) {
+  Serve();
+  for (const std::string_view next :
+       {"GET /v2 HTTP/3.0\r\n\r\n",
+        "POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"}) {
+    HttpClient client(server_->http_port());
+    client.Send(Post("/embed", "{}"));
+    const HttpAnswer first = client.Read();
+    EXPECT_EQ(first.status, 404);  // no model takes text
+    EXPECT_THAT(first.body, HasSubstr("error_type"));
+    client.Send(next);
+    const HttpAnswer second = client.Read();
+    EXPECT_THAT(second.status, ::testing::AnyOf(505, 501));
+    EXPECT_THAT(second.body, ::testing::Not(HasSubstr("error_type")));
+  }
+}
+
 TEST_F(LimitsTest, RequestsThatAreNotHttpAreRefused) {
   Serve();
   const std::string post = "POST " + std::string(kInferPath) + " HTTP/1.1\r\nHost: x\r\n";

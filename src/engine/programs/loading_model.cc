@@ -40,7 +40,10 @@ Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
 
 // A decoder's inputs and outputs are those of the requests that it serves, not the file's.
 Status Declare(ModelSource& source, Graph& graph) {
-  const auto declare = [&] { return Annotate(DeclarePorts(source.ports, graph), "config.pbtxt"); };
+  const auto declare = [&] {
+    source.ports.filled.insert(source.rules.seeds);
+    return Annotate(DeclarePorts(source.ports, graph), "config.pbtxt");
+  };
   if (!IsDecoder(graph)) return declare();
   source.rules.max_rows.reset();
   source.rules.output_dims.clear();

@@ -115,6 +115,9 @@ StatusOr<FolderConfig> ReadModelFolder(const fs::path& folder, const std::string
     if (fs::symlink_status(file, error).type() == fs::file_type::not_found) continue;
     StatusOr<FolderConfig> read = ReadConfigFile(file, folder);
     if (!read.ok()) return Annotate(read.status(), file.string());
+    if (file.filename() == kYaml && fs::exists(folder / kTriton, error)) {
+      read->ignored.emplace_back("all, because model.yaml is read instead");
+    }
     return read;
   }
   return FolderConfig{};

@@ -79,6 +79,8 @@ class PortsRewriter {
 
   Status Run() {
     CHAIRLIFT_RETURN_IF_ERROR(CheckNames());
+    CHAIRLIFT_RETURN_IF_ERROR(CheckAllInputs());
+    if (ports_.all_outputs) RemoveOtherOutputs();
     std::vector<SymbolicShape> outputs;
     for (const ValueId id : graph_.outputs) outputs.push_back(graph_.values[id].shape);
     batch_ = ports_.batch ? BatchName() : "";
@@ -169,6 +171,31 @@ class PortsRewriter {
     return absl::OkStatus();
   }
 
+  Status CheckAllInputs() const {
+    if (!ports_.all_inputs) return absl::OkStatus();
+    for (const ValueId id : graph_.inputs) {
+      const std::string& name = graph_.values[static_cast<size_t>(id)].name;
+      if (Port(ports_.inputs, name) != nullptr || IsComputed(name) || ports_.filled.contains(name))
+        continue;
+      return InvalidArgument(
+          "input '{}' of the model is not listed; list every input that clients send, or none",
+          name);
+    }
+    return absl::OkStatus();
+  }
+
+  bool IsShaped(const std::string& name) const {
+    return std::any_of(ports_.shaped.begin(), ports_.shaped.end(),
+                       [&](const ShapedOutput& output) { return output.name == name; });
+  }
+
+  void RemoveOtherOutputs() {
+    std::erase_if(graph_.outputs, [&](ValueId id) {
+      const std::string& name = graph_.values[static_cast<size_t>(id)].name;
+      return Port(ports_.outputs, name) == nullptr && !IsShaped(name);
+    });
+  }
+
   static const DeclaredPort* Port(const std::vector<DeclaredPort>& ports, const std::string& name) {
     const auto found = std::find_if(ports.begin(), ports.end(),
                                     [&](const DeclaredPort& port) { return port.name == name; });
@@ -235,10 +262,7 @@ class PortsRewriter {
   // `in_file`: its shape before the inputs were declared.
   Status DeclareOutput(ValueId id, SymbolicShape in_file) {
     const Value& value = graph_.values[static_cast<size_t>(id)];
-    const bool shaped =
-        std::any_of(ports_.shaped.begin(), ports_.shaped.end(),
-                    [&](const ShapedOutput& output) { return output.name == value.name; });
-    if (shaped) return absl::OkStatus();
+    if (IsShaped(value.name)) return absl::OkStatus();
     const DeclaredPort* const port = Port(ports_.outputs, value.name);
     const DeclaredPort open{.name = value.name};
     const DeclaredPort& declared = port == nullptr ? open : *port;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,12 @@ struct DeclaredPorts {
   std::vector<DeclaredPort> outputs = {};
   std::vector<ComputedInput> computed = {};
   std::vector<ShapedOutput> shaped = {};
+  // Whether `inputs` has all that clients send: an input of the file that is in none of these lists
+  // is an error.
+  bool all_inputs = false;
+  std::set<std::string> filled = {};  // inputs that the server fills, besides those in `computed`
+  // Whether `outputs` and `shaped` have all that clients get: other outputs are removed.
+  bool all_outputs = false;
 
   // Whether it requires other inputs or outputs than the file has.
   bool Rewrites() const;

@@ -89,20 +89,22 @@ struct GenerateDecoder::Impl {
   StatusOr<DecodedGenerate> Decode(std::string_view body, const ModelMetadata& model) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     DecodedGenerate decoded;
-    decoded.without_batch = true;
+    std::optional<int> omitted;
     for (const auto& [key, field] : root) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const bool input,
-                                 ReadInput(key, field, body.size(), model, &decoded));
+                                 ReadInput(key, field, body.size(), model, &decoded, &omitted));
       if (input) continue;
-      CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded));
+      CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded, &omitted));
     }
+    decoded.omitted = omitted.value_or(1);
     CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckParameters(decoded.request));
     return decoded;
   }
 
   // Whether it is an input of the model.
   StatusOr<bool> ReadInput(std::string_view name, dom::element field, size_t json_bytes,
-                           const ModelMetadata& model, DecodedGenerate* decoded) const {
+                           const ModelMetadata& model, DecodedGenerate* decoded,
+                           std::optional<int>* omitted) const {
     const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
                                    [&](const TensorSpec& input) { return input.name == name; });
     if (spec == model.inputs.end()) return false;
@@ -114,13 +116,14 @@ struct GenerateDecoder::Impl {
     StatusOr<Tensor> tensor =
         ReadValue(field, *spec, model.has_batch(), limits, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
-    if (HasBatch(*spec, model)) decoded->without_batch &= missing == 1;
+    if (HasBatch(*spec, model)) *omitted = std::min(omitted->value_or(missing), missing);
     request.inputs.push_back({std::string(name), *std::move(tensor)});
     return true;
   }
 
   Status ReadOther(std::string_view key, dom::element field, size_t json_bytes,
-                   const ModelMetadata& model, DecodedGenerate* decoded) const {
+                   const ModelMetadata& model, DecodedGenerate* decoded,
+                   std::optional<int>* omitted) const {
     InferRequest* const request = &decoded->request;
     if (key == "id") {
       CHAIRLIFT_ASSIGN_OR_RETURN(request->id, Name(field, key, limits));
@@ -132,7 +135,8 @@ struct GenerateDecoder::Impl {
         InferRequest unused;  // the protocol's own parameters come first, except "seed"
         const StatusOr<bool> own = protocol::SetParameter(name, ParameterFrom(value), &unused);
         if ((!own.ok() || *own) && name != "seed") continue;
-        CHAIRLIFT_RETURN_IF_ERROR(ReadInput(name, value, json_bytes, model, decoded).status());
+        CHAIRLIFT_RETURN_IF_ERROR(
+            ReadInput(name, value, json_bytes, model, decoded, omitted).status());
       }
       bool binary = false;
       const bool seed_is_an_input =
@@ -178,17 +182,35 @@ StatusOr<DecodedGenerate> GenerateDecoder::Decode(std::string_view body,
   return decoded;
 }
 
+OmittedDims OmittedIn(const std::vector<TensorSpec>& outputs, int omitted) {
+  OmittedDims dims;
+  for (const TensorSpec& output : outputs) {
+    int& own = dims[output.name];
+    own = std::min(omitted, 1);
+    while (0 < own && own < omitted && own < static_cast<int>(output.shape.size()) &&
+           output.shape[static_cast<size_t>(own)] == 1) {
+      ++own;
+    }
+  }
+  return dims;
+}
+
 StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& streamed,
-                               bool without_batch, std::string* json) {
+                               const OmittedDims& omitted, std::string* json) {
   AppendHead(response.id, response.model, response.version, json);
   bool any = false;
   for (const NamedTensor& output : response.outputs) {
     if (streamed.contains(output.name)) continue;
     any = true;
     const Shape& shape = output.tensor.shape();
-    const bool strip = without_batch && shape.rank() > 0 && shape[0] == 1;
+    const auto own = omitted.find(output.name);
+    const int most = own == omitted.end() ? 0 : std::min(own->second, shape.rank());
+    int ones = 0;
+    while (ones < most && shape[ones] == 1) ++ones;
     CHAIRLIFT_RETURN_IF_ERROR(AppendOutput(
-        output.name, strip ? output.tensor.Reshaped(Shape(shape.dims().subspan(1))) : output.tensor,
+        output.name,
+        ones > 0 ? output.tensor.Reshaped(Shape(shape.dims().subspan(static_cast<size_t>(ones))))
+                 : output.tensor,
         json));
   }
   json->push_back('}');

@@ -10,10 +10,12 @@
 #ifndef CHAIRLIFT_SERVER_HTTP_GENERATE_CODEC_H_
 #define CHAIRLIFT_SERVER_HTTP_GENERATE_CODEC_H_
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "chairlift/engine.h"
 #include "server/limits.h"
@@ -22,8 +24,8 @@ namespace chairlift::http {
 
 struct DecodedGenerate {
   InferRequest request;  // the caller sets model and version
-  // Every input omitted exactly its first dimension: so does the answer.
-  bool without_batch = false;
+  // Leading dimensions that every input with a batch omitted, the batch first.
+  int omitted = 0;
 };
 
 // Keeps its buffers between requests; not thread-safe.
@@ -41,10 +43,15 @@ class GenerateDecoder {
   std::unique_ptr<Impl> impl_;
 };
 
+// Leading dimensions that an answer to such a request omits, by output: the batch, and dimensions
+// behind it that are always 1.
+using OmittedDims = std::map<std::string, int>;
+OmittedDims OmittedIn(const std::vector<TensorSpec>& outputs, int omitted);
+
 // Appends {"model_name":…,"model_version":…,"<output>":value,…} for the outputs that are not in
 // `streamed`; false if none remain. kInvalidArgument if a value cannot be written as JSON.
 StatusOr<bool> EncodeGenerated(const InferResponse& response, const std::set<std::string>& streamed,
-                               bool without_batch, std::string* json);
+                               const OmittedDims& omitted, std::string* json);
 
 // The common start of all parts of one answer.
 struct GeneratedHead {

@@ -220,7 +220,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // For /generate and /generate_stream, and for streamed completions.
   GeneratedHead generated_;
-  bool without_batch_ = false;
+  OmittedDims omitted_;
   std::set<std::string> streamed_;   // outputs that were sent in parts
   std::string events_;               // chunks to be sent
   size_t events_sent_ = 0;           // bytes of them that were sent

@@ -215,7 +215,7 @@ StatusOr<InferRequest> Session::DecodeGenerate(GenerateDecoder& decoder, std::st
   CHAIRLIFT_ASSIGN_OR_RETURN(DecodedGenerate decoded, decoder.Decode(body, model));
   format_ = OutputFormat();
   generated_ = {model.name, model.version, decoded.request.id};
-  without_batch_ = decoded.without_batch;
+  omitted_ = OmittedIn(model.outputs, decoded.omitted);
   BeginParts(&decoded.request);
   return std::move(decoded.request);
 }

@@ -130,11 +130,11 @@ Status Session::EncodeAnswer(const InferResponse& response, std::string* text,
     case Endpoint::kInfer:
       return EncodeInfer(response, format_, text, binary);
     case Endpoint::kGenerate:
-      return EncodeGenerated(response, {}, without_batch_, text).status();
+      return EncodeGenerated(response, {}, omitted_, text).status();
     default: {
       if (stream_failed_) return absl::OkStatus();
       CHAIRLIFT_ASSIGN_OR_RETURN(const bool any,
-                                 EncodeGenerated(response, streamed_, without_batch_, text));
+                                 EncodeGenerated(response, streamed_, omitted_, text));
       if (!any) text->clear();  // everything was sent in parts
       return absl::OkStatus();
     }
@@ -345,6 +345,7 @@ void Session::OnWritten() {
   EndAccess("");
   if (close_after_) return EndSending(context_->closing ? kLinger / 4 : kLinger);
   parser_.Reset();
+  route_ = Route();
   head_started_ = false;
   state_ = State::kHead;
   deadline_ = Clock::Steady().Now() + context_->limits.idle_timeout;

@@ -266,6 +266,12 @@ Status DeclareSignature(const DeclaredPorts& ports, Signature& signature) {
   return declare(ports.outputs, signature.outputs, "output");
 }
 
+// Of a request; 0: any number.
+int MostRows(const Program& program) {
+  const int rules = program.rules().max_rows.value_or(0), own = program.signature().max_rows;
+  return rules > 0 && own > 0 ? std::min(rules, own) : std::max(rules, own);
+}
+
 StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& config,
                                                          const std::vector<CalledModel>& models) {
   std::vector<const Signature*> signatures;
@@ -278,6 +284,13 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
           StepName(config, i));
     }
     signatures.push_back(&program.signature());
+    const int most = MostRows(program);
+    if (most > 0 && config.max_rows > most) {
+      return InvalidArgument(
+          "{}: max_batch_size of the pipeline is {}, and this model takes {} rows; set "
+          "max_batch_size to {} or less",
+          StepName(config, i), config.max_rows, most, most);
+    }
     steps += program.steps();
   }
   if (steps > kMaxPipelineSteps) {

@@ -63,6 +63,7 @@ struct PipelineConfig {
   // model.yaml, nor is what is declared about the pipeline's own inputs and outputs.
   bool all_named = false;
   DeclaredPorts ports = {};
+  int max_rows = 0;  // of a request; 0: not declared
 };
 
 // Reads `steps`, `inputs` and `outputs` of a model.yaml; nothing if it has no `steps`.

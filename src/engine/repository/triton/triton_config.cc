@@ -33,6 +33,7 @@ using Json = nlohmann::json;
 
 constexpr int kMaxNesting = 32;
 constexpr int kMaxWarmUpCount = 1000;
+constexpr int64_t kMaxWarmUpInputs = 65536;  // of all samples, each time that they run
 constexpr int64_t kResponseCacheBytes = int64_t{64} << 20;  // if the file only enables it
 
 // The parser's messages, with what would work.
@@ -373,14 +374,23 @@ StatusOr<FolderConfig> ReadConfig(const triton::ModelConfig& from, const fs::pat
     CHAIRLIFT_RETURN_IF_ERROR(CheckEnsemblePorts(read.ports));
     CHAIRLIFT_ASSIGN_OR_RETURN(read.pipeline, ReadEnsemble(from));
     read.pipeline->ports = read.ports;
+    read.pipeline->max_rows = from.max_batch_size();
     read.config.max_batch_size = 0;  // the steps have their own
   }
   int64_t warm_up_bytes = kMaxTensorsBytes;
+  int64_t warm_up_inputs = 0;
   for (const triton::ModelWarmup& sample : from.model_warmup()) {
+    const auto count = std::clamp<uint32_t>(sample.count(), 1, kMaxWarmUpCount);
+    warm_up_inputs += int64_t{count} * std::max(1, sample.inputs_size());
+    if (warm_up_inputs > kMaxWarmUpInputs) {
+      return InvalidArgument(
+          "model_warmup: the samples have more than {} inputs, each counted as often as it runs; "
+          "lower `count`",
+          kMaxWarmUpInputs);
+    }
     CHAIRLIFT_ASSIGN_OR_RETURN(
         const InferRequest request,
         WarmUpRequest(sample, from.max_batch_size() > 0, folder, warm_up_bytes));
-    const auto count = std::clamp<uint32_t>(sample.count(), 1, kMaxWarmUpCount);
     read.warm_up.insert(read.warm_up.end(), count, request);
   }
   return read;

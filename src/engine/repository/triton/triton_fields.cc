@@ -30,9 +30,11 @@ constexpr FieldRule kFields[] = {
      "above 0: dimension 0 of every tensor is the batch, of at most this many rows. 0: there is no "
      "batch dimension"},
     {"ModelConfig.input", kHonoured,
-     "must be the inputs of the model, those of `state`, `control_input` and `batch_input` left "
-     "out"},
-    {"ModelConfig.output", kHonoured, "must be outputs of the model"},
+     "must be all inputs of the model, or none; those of `state`, `control_input` and "
+     "`batch_input` "
+     "left out"},
+    {"ModelConfig.output", kHonoured,
+     "must be outputs of the model; if any is listed, clients get only these"},
     {"ModelConfig.batch_input", kHonoured,
      "computed for each request, as if it were a batch by itself"},
     {"ModelConfig.batch_output", kHonoured, "reshaped as the input of the same request"},

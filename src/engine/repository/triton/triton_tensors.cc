@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxLabelBytes = size_t{16} << 20;  // per file
+constexpr size_t kMaxLabelBytes = size_t{16} << 20;  // of all outputs
 
 using Sizes = google::protobuf::RepeatedField<int64_t>;
 
@@ -105,13 +105,18 @@ Status ReadComputed(const triton::ModelConfig& from, DeclaredPorts& ports) {
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<std::string>> ReadLabels(const fs::path& folder, const std::string& name) {
+// Subtracts what it holds from `bytes_left`.
+StatusOr<std::vector<std::string>> ReadLabels(const fs::path& folder, const std::string& name,
+                                              size_t& bytes_left) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path file, FileInside(folder, name));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(file, kMaxLabelBytes + 1));
-  if (text.size() > kMaxLabelBytes) {
-    return InvalidArgument("{} has more than the {} bytes that are read", file.string(),
-                           kMaxLabelBytes);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(file, bytes_left + 1));
+  const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  const size_t held = text.size() + lines * sizeof(std::string);
+  if (held > bytes_left) {
+    return InvalidArgument("{} is too large: the labels of a model may take {} bytes together",
+                           file.string(), kMaxLabelBytes);
   }
+  bytes_left -= held;
   std::vector<std::string> labels;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -295,22 +300,27 @@ Status ReadTensors(const triton::ModelConfig& from, const fs::path& folder, Fold
     rules.max_rows = from.max_batch_size();
   }
   CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(from, ports));
+  size_t label_bytes_left = kMaxLabelBytes;
   for (const triton::ModelOutput& output : from.output()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(DeclaredPort port, ReadPort(output, "output"));
     if (port.dims && !port.reshape) rules.output_dims.emplace(port.name, *port.dims);
     ports.outputs.push_back(std::move(port));
     if (output.label_filename().empty()) continue;
-    StatusOr<std::vector<std::string>> labels = ReadLabels(folder, output.label_filename());
+    StatusOr<std::vector<std::string>> labels =
+        ReadLabels(folder, output.label_filename(), label_bytes_left);
     if (!labels.ok()) {
       return Annotate(labels.status(), fmt::format("label_filename of output '{}'", output.name()));
     }
     rules.labels.emplace(output.name(), *std::move(labels));
   }
+  ports.all_inputs = from.input_size() > 0;
+  ports.all_outputs = from.output_size() > 0;
   CHAIRLIFT_RETURN_IF_ERROR(ReadComputed(from, ports));
   for (const ShapedOutput& output : ports.shaped) rules.output_dims.erase(output.name);
   if (from.has_sequence_batching()) {
     rules.sequences_only = true;
     CHAIRLIFT_RETURN_IF_ERROR(ReadControls(from.sequence_batching(), rules));
+    for (const SequenceControl& control : rules.controls) ports.filled.insert(control.input);
     CHAIRLIFT_RETURN_IF_ERROR(ReadStates(from, folder, read));
   }
   return absl::OkStatus();

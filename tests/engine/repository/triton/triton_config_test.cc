@@ -263,6 +263,14 @@ TEST_F(TritonRepositoryTest, NoVersionAtAllIsRefused) {
   EXPECT_TRUE(absl::IsNotFound(engine_->Metadata("m").status()));
 }
 
+TEST_F(TritonRepositoryTest, AConfigurationBesideAModelYamlIsNamedAsIgnored) {
+  WriteFile(folder_ / "m/model.yaml", "max_batch_size: 2\n");
+  ASSERT_TRUE(Load("max_batch_size: 4").ok());
+  EXPECT_EQ(engine_->Metadata("m")->config.max_batch_size, 2);
+  EXPECT_THAT(engine_->Index()[0].reason,
+              AllOf(HasSubstr("config.pbtxt"), HasSubstr("model.yaml is read instead")));
+}
+
 TEST_F(TritonRepositoryTest, APipeIsNoConfiguration) {
   WriteFile(folder_ / "p/1/model.onnx", DoublingModel().Bytes());
   ASSERT_EQ(::mkfifo((folder_ / "p/config.pbtxt").c_str(), 0600), 0);
@@ -323,6 +331,17 @@ TEST_F(TritonRepositoryTest, WarmUpRequestsRunAndOneThatFailsRefusesTheModel) {
   EXPECT_THAT(Refusal(config("2 ] input_data_file: \"x.bin\"")), HasSubstr("16 bytes"));
   EXPECT_THAT(Refusal(config("4 ] input_data_file: \"../config.pbtxt\"")),
               HasSubstr("config.pbtxt"));
+}
+
+TEST_F(TritonRepositoryTest, WhatAConfigurationAsksForIsBoundedTogether) {
+  std::string samples, outputs;
+  for (int i = 0; i < 100; ++i) {
+    samples += "model_warmup { count: 1000 }\n";
+    outputs += fmt::format("output {{ name: \"y{}\" label_filename: \"labels\" }}\n", i);
+  }
+  EXPECT_THAT(Refusal(samples), AllOf(HasSubstr("model_warmup"), HasSubstr("65536")));
+  WriteFile(folder_ / "m/labels", std::string(size_t{1} << 20, 'x'));
+  EXPECT_THAT(Refusal(outputs), AllOf(HasSubstr("label_filename"), HasSubstr("together")));
 }
 
 }  // namespace triton_config_test

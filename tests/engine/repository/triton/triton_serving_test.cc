@@ -119,6 +119,31 @@ TEST_F(TritonServingTest, TheBatchHoldsForInputsThatAreNotListed) {
       engine_->Infer({.model = "m", .inputs = {{"a", Ones({2, 4})}, {"b", Ones({1, 4})}}}).ok());
 }
 
+TEST_F(TritonServingTest, InputsThatAreListedAreAllThatThereAre) {
+  ModelBuilder m(17);
+  m.Input("a", kFloat, {"n", 4}).Input("b", kFloat, {"n", 4}).Output("s", kFloat);
+  m.Node("Add", {"a", "b"}, {"s"});
+  EXPECT_THAT(Refusal(m, "max_batch_size: 8 input [ { name: \"a\" dims: [ 4 ] } ]"),
+              AllOf(HasSubstr("input 'b' of the model is not listed"), HasSubstr("or none")));
+}
+
+TEST_F(TritonServingTest, OutputsThatAreNotListedAreNotGiven) {
+  ModelBuilder m(17);
+  m.Input("x", kFloat, {"n", 2}).Output("y", kFloat, {"n", 2}).Output("z", kFloat, {"n", 2});
+  m.Node("Neg", {"x"}, {"y"});
+  m.Node("Abs", {"x"}, {"z"});
+  MustLoad(m, "max_batch_size: 4 output [ { name: \"z\" dims: [ 2 ] } ]");
+  const auto metadata = *engine_->Metadata("m");
+  ASSERT_EQ(metadata.outputs.size(), 1u);
+  EXPECT_EQ(metadata.outputs[0].name, "z");
+  const auto answer = engine_->Infer({.model = "m", .inputs = {{"x", Floats({1, 2}, {-1, 2})}}});
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->outputs.size(), 1u);
+  ExpectFloats(answer->outputs[0].tensor, {1, 2}, {1, 2});
+  EXPECT_THAT(Error({.model = "m", .inputs = {{"x", Ones({1, 2})}}, .outputs = {"y"}}),
+              HasSubstr("no output 'y'"));
+}
+
 TEST_F(TritonServingTest, RowsAreBoundedWhereRequestsCannotShareBatches) {
   ModelBuilder m(17);
   m.Input("x", kFloat, {"n", 4}).Output("y", kFloat, {"n", 4});
@@ -248,7 +273,8 @@ TEST_F(TritonServingTest, ComputesBatchInputsForEachRequest) {
     m.Output(name + "_out", kFloat);
     m.Node("Identity", {name}, {name + "_out"});
     config += fmt::format(
-        " batch_input {{ kind: {} target_name: \"{}\" data_type: TYPE_FP32 source_input: \"x\" }}",
+        " batch_input {{ kind: {0} target_name: \"{1}\" data_type: TYPE_FP32 source_input: \"x\" }}"
+        " output {{ name: \"{1}_out\" }}",
         kind, name);
   }
   MustLoad(m, config);
@@ -507,6 +533,10 @@ TEST_F(TritonServingTest, AnEnsembleIsAPipeline) {
                              "output_map { key: \"y\" value: \"OUT\" } }")),
               HasSubstr("depends on itself"));
   EXPECT_THAT(refusal(config(last + ", " + first, "3")), HasSubstr("'IN'"));
+  MustLoad(TwiceModel({"n", 2}), "max_batch_size: 3", "twice");
+  EXPECT_THAT(refusal(config(last + ", " + first)),
+              AllOf(HasSubstr("(twice)"), HasSubstr("set max_batch_size to 3 or less")));
+  MustLoad(TwiceModel({"n", 2}), "max_batch_size: 4", "twice");
   EXPECT_THAT(refusal("platform: \"ensemble\""), HasSubstr("ensemble_scheduling"));
   EXPECT_THAT(
       refusal(config(last + ", { model_name: \"twice\" model_version: 3 input_map { key: "

@@ -1,0 +1,42 @@
+"""A dozen requests at once to a slow model are all answered with the default settings."""
+
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import urllib.request
+
+from test_texts import PROGRAM
+
+SLOW = """
+import time
+def predict(x):
+    time.sleep(0.1)
+    return x
+"""
+
+
+def test_an_ordinary_burst_is_answered(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    server = subprocess.Popen(
+        [PROGRAM, "serve", f"{os.fspath(tmp_path)}/slow.py:predict", "--set", "max_batch_size=1", "--http-port", "0",
+         "--metrics-port", "-1", "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        log = ""
+        while not (found := re.search(r"on (http://127.0.0.1:[0-9]+), ", log)):
+            line = server.stdout.readline()
+            assert line, log
+            log += line
+
+        def ask(i):
+            request = urllib.request.Request(found[1] + "/v2/models/slow/generate", json.dumps({"x": [i, 1]}).encode())
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["output"]
+
+        ask(0)  # its cost is known now
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            assert list(pool.map(ask, range(12))) == [[i, 1] for i in range(12)]
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
