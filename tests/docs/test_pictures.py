@@ -31,7 +31,10 @@ def overlap(a, b):
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-@pytest.mark.parametrize("model", ["g2p_en", "language_model", "lstm_classifier", "pronouncer", "translator", "treelstm"])
+MODELS = ["g2p_en", "language_model", "lstm_classifier", "pronouncer", "translator", "treelstm"]
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_labels_are_apart(model, tmp_path):
     picture = tmp_path / "picture.svg"
     subprocess.run([sandbox.PROGRAM, "inspect", sandbox.EXAMPLES / model, "--svg", picture], check=True,

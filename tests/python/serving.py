@@ -14,7 +14,7 @@ import ending  # noqa: E402
 
 
 class Serving:
-    """After `serve`, the server answers at `url`, its metrics are at `metrics`, and `log` is what it printed until then."""
+    """After `serve`: `url` and `metrics` are addresses of the server, `log` is what it has printed."""
 
     def serve(self, *arguments, program=PROGRAM, environment=None):
         self.process = ending.start(

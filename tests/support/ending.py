@@ -9,7 +9,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def start(command, before=None, **options):
-    """subprocess.Popen(command). The kernel kills the process when the calling thread ends; `before` runs in it first."""
+    """subprocess.Popen(command). The kernel kills the process when the calling thread ends. `before` runs in it first."""
     def prepare():
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if before is not None:
