@@ -55,17 +55,17 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
               HasSubstr("preferred_batch_sizes is [2, 4], but policy 'cellular' does not use it; "
                         "'window' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.time_slice_us = 0}, {}, 1)),
-              HasSubstr("time_slice_us is 0, but policy 'tokens' does not use it\"));
+              HasSubstr("time_slice_us is 0, but policy 'tokens' does not use it"));
   EXPECT_THAT(refusal(PlanServing({.padding_mask = "mask"}, {true, ""}, 1)),
-              HasSubstr("padding_mask is 'mask', but policy 'window' does not use it\"));
+              HasSubstr("padding_mask is 'mask', but policy 'window' does not use it"));
   EXPECT_THAT(refusal(PlanServing({.prefix_caching = false}, {true, ""}, 1)),
-              HasSubstr("prefix_caching is false, but policy 'window' does not use it\"));
+              HasSubstr("prefix_caching is false, but policy 'window' does not use it"));
   EXPECT_TRUE(PlanGenerationServing({.prefix_caching = false}, "", 9).ok());
   EXPECT_THAT(refusal(PlanGenerationServing({.policy = "static"}, "", 9)),
               HasSubstr("are served with 'continuous'"));
   EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
   EXPECT_THAT(refusal(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1)),
-              HasSubstr("queue_delay_us is 7, but policy 'none' does not use it\"));
+              HasSubstr("queue_delay_us is 7, but policy 'none' does not use it"));
   EXPECT_TRUE(PlanServing({.queue_delay_us = 7}, {false, "no"}, 1).ok());
 }
 
