@@ -311,7 +311,7 @@ TEST_F(PipelineTest, AStepsModelMayBeReplacedByOneThatFits) {
   Put("c", Layer(3, "g", "other"));
   Loads("c");
   EXPECT_FALSE(engine_->ModelReady("p"));
-  EXPECT_THAT(MessageOf(engine_->Infer(Ask("p", "x", x)).status()), HasSubstr("has changed"));
+  EXPECT_THAT(MessageOf(engine_->Infer(Ask("p", "x", x)).status()), HasSubstr("was replaced"));
   Put("c", testing::DoublingModel());
   Loads("c");
   for (const ModelIndexEntry& entry : engine_->Index()) {
