@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Draws docs/images/benchmarks.svg: throughput beside ONNX Runtime, OpenVINO and other servers, from the JSON that
-`make bench` writes. `make chart` measures and draws.
+"""Draws docs/images/benchmarks.svg: throughput beside ONNX Runtime, OpenVINO and other servers.
 
-  bench/chart.py [--results build/bench] [--output docs/images/benchmarks.svg]
+`make chart` measures what it needs into build/chart, and draws it. The JSON files that `make bench` writes into
+build/bench have the same rows: `bench/chart.py --results build/bench`.
 
 A panel whose benchmark has not run is left out. If a peer was driven in several ways, its fastest one is drawn.
 """
@@ -22,32 +22,24 @@ class Panel(typing.NamedTuple):
     title: str
     benchmark: str  # its JSON is <benchmark>.json
     prefix: str     # of its rows, before the peer's name
-    unit: str
     note: str
+    peers: dict     # what a row's name begins with after the prefix, and the name in the chart; the first that fits
+    requests: int = 0  # rows of milliseconds for this many requests; 0: rows of requests per second
 
 
 PANELS = [
-    Panel("Sentence embeddings, engine", "ragged", "minilm_l6 RTE full load: ", "requests/s",
-          "MiniLM-L6, sentences of real lengths, in one process"),
-    Panel("Sentence embeddings, HTTP", "python", "/v1/embeddings, RTE: ", "requests/s",
-          "MiniLM-L6, one sentence per request, 64 clients"),
-    Panel("Python model, HTTP", "python", "http, 64 clients: ", "requests/s",
-          "a trivial function, one row per request, 64 clients"),
+    Panel("Sentence embeddings", "ragged", "minilm_l6 batch of 32: ",
+          "MiniLM-L6, 32 sentence pairs at once, in one process; requests per second",
+          {"best ort": "ONNX Runtime, its fastest", "ort, sorted": "ONNX Runtime, sorted batches",
+           "ort, padded": "ONNX Runtime, padded batch", "best openvino": "OpenVINO", "best ctranslate2": "CTranslate2"},
+          requests=32),
+    Panel("Embeddings over HTTP", "python", "/v1/embeddings, RTE: ",
+          "MiniLM-L6, one sentence pair per request, 32 clients; requests per second",
+          {"infinity-emb": "infinity (like TEI)", "fastembed": "fastembed + FastAPI"}),
+    Panel("Python model over HTTP", "python", "http, 64 clients: ",
+          "a trivial function, one row per request, 64 clients; requests per second",
+          {"pytriton": "Triton, Python backend", "mosec": "Mosec", "litserve": "LitServe", "bentoml": "BentoML"}),
 ]
-
-# What a row's name begins with, and the name in the chart. A row of another peer is not drawn.
-PEERS = {
-    "ort": "ONNX Runtime",
-    "openvino": "OpenVINO",
-    "ctranslate2": "CTranslate2",
-    "our naive": "padded batches, same kernels",
-    "infinity-emb": "infinity (like TEI)",
-    "fastembed": "fastembed + FastAPI",
-    "pytriton": "Triton, Python backend",
-    "mosec": "Mosec",
-    "litserve": "LitServe",
-    "bentoml": "BentoML",
-}
 
 
 def style():
@@ -57,18 +49,17 @@ def style():
 
 
 def bars_of(panel, rows):
-    """[(name, value, ours / value)], ours first, then the fastest of each peer, the fastest peer first."""
-    peers, ours = {}, None
+    """[(name, requests per second, ours / theirs)], ours first, then the fastest row of each peer, the fastest first."""
+    rate = (lambda ms: 1e3 * panel.requests / ms) if panel.requests else (lambda value: value)
+    peers, ours = {}, 0.0
     for row in rows:
         label = row["row"].removeprefix(panel.prefix)
-        if label == row["row"] or row.get("peer") is None:
+        name = next((shown for key, shown in panel.peers.items() if label.startswith(key)), None)
+        if label == row["row"] or row.get("peer") is None or name is None:
             continue
-        name = next((shown for key, shown in PEERS.items() if label.startswith(key)), None)
-        if name is None:
-            continue
-        ours = row["value"] if ours is None else max(ours, row["value"])
-        if name not in peers or row["peer"] > peers[name][0]:
-            peers[name] = (row["peer"], row["ratio"])
+        ours = max(ours, rate(row["value"]))
+        if name not in peers or rate(row["peer"]) > peers[name][0]:
+            peers[name] = (rate(row["peer"]), row["ratio"])
     listed = sorted(((name, value, ratio) for name, (value, ratio) in peers.items()), key=lambda bar: -bar[1])
     return [("Chairlift", ours, 1.0), *listed] if listed else []
 
@@ -82,7 +73,7 @@ def draw(panels, caption):
     y, parts = 74, []
     for panel, bars in panels:
         parts.append(text(16, y, panel.title, "head"))
-        parts.append(text(LEFT, y, f"{panel.note}; {panel.unit}", "note"))
+        parts.append(text(LEFT, y, panel.note, "note"))
         y += 12
         most = max(value for _, value, _ in bars)
         for name, value, ratio in bars:
@@ -95,14 +86,13 @@ def draw(panels, caption):
                               "strong" if ours else "note"))
             y += ROW
         y += 30
-    lines = [caption[i] for i in range(len(caption))]
-    height = y + 16 * len(lines)
+    height = y + 16 * len(caption)
     head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
             f'role="img">\n<title>Throughput of Chairlift and other servers</title>\n<style>{style()}</style>\n'
             f'<rect class="page" width="100%" height="100%"/>\n'
             + text(16, 26, "Throughput: higher is better", "title")
-            + text(16, 46, "all peers on the same machine in the same run, each in its fastest mode", "note"))
-    foot = "".join(text(16, y + 16 * i - 8, line, "note") for i, line in enumerate(lines))
+            + text(16, 46, "each peer in the same run on the same machine, in the fastest way that it was driven", "note"))
+    foot = "".join(text(16, y + 16 * i - 8, line, "note") for i, line in enumerate(caption))
     return head + "".join(parts) + foot + "</svg>\n"
 
 
@@ -119,7 +109,7 @@ def chart(results):
             continue
         panels.append((panel, bars))
         machines.add((result["cpu"], tuple(result["threads"])))
-        commit = f"{panel.benchmark} at {result['commit']}, {result['date'][:10]}"
+        commit = f"commit {result['commit']}, {result['date'][:10]}"
         if commit not in commits:
             commits.append(commit)
     if not panels:
@@ -130,12 +120,12 @@ def chart(results):
                          "measure all of them on one machine with `make chart`")
     cpu = next(iter(machines))[0]
     threads = max(count for _, counts in machines for count in counts)
-    return draw(panels, [f"{cpu}, {threads} threads", "; ".join(commits)])
+    return draw(panels, [f"{cpu}, {threads} cores; " + "; ".join(commits)])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "bench")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "chart")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "images" / "benchmarks.svg")
     args = parser.parse_args()
     svg = chart(args.results)

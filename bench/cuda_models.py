@@ -1,10 +1,9 @@
 """Writes the models of BENCH=cuda with random weights, and draws the lengths of their requests.
 
 The models are BERT-base in float32 and in 16 bits, and an LSTM after an embedding.
-
-    python3 bench/cuda_models.py FOLDER [NAME ...]
 """
 
+import argparse
 import json
 import pathlib
 import random
@@ -75,7 +74,10 @@ def write(folder, name):
 
 
 if __name__ == "__main__":
-    folder = pathlib.Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[2:] or ["bert_base", "bert_base_bf16", "bert_base_fp16", "lstm_1024"]:
-        print(write(folder, name))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("names", nargs="*", default=["bert_base", "bert_base_bf16", "bert_base_fp16", "lstm_1024"])
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.names:
+        print(write(args.folder, name))

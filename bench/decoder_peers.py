@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Runs the peers that generate on two cores, in a separate process: CTranslate2, loops of ONNX Runtime, llama.cpp.
 
-    decoder_peers.py NAME FOLDER KIND…     a model of decoder_models.py; ctranslate2, ort, llama.cpp
-
 It reads one line of JSON for each question, and answers with one line:
     {"ask": "ways"}                                                     [names]
     {"ask": "check", "way": W, "prompts": [[…]], "tokens": N}           [[tokens of the answers]]
@@ -13,6 +11,7 @@ Answers have the requested lengths, whatever their tokens. Batches are formed by
 server knows these in advance, so this is the peers' best case.
 """
 
+import argparse
 import concurrent.futures
 import ctypes
 import json
@@ -318,9 +317,14 @@ def llama_ways(shape, folder):
 
 
 def main():
-    shape, folder = decoder_models.SHAPES[sys.argv[1]], pathlib.Path(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=decoder_models.SHAPES, help="of decoder_models.py")
+    parser.add_argument("folder", type=pathlib.Path, help="of its files")
+    parser.add_argument("kinds", nargs="*", choices=["ctranslate2", "ort", "llama.cpp"], metavar="KIND")
+    args = parser.parse_args()
+    shape, folder = decoder_models.SHAPES[args.model], args.folder
     makers = {"ctranslate2": ctranslate2_ways, "ort": onnxruntime_ways, "llama.cpp": llama_ways}
-    ways = {way.name: way for kind in sys.argv[3:] for way in makers[kind](shape, folder)}
+    ways = {way.name: way for kind in args.kinds for way in makers[kind](shape, folder)}
     for line in sys.stdin:
         asked = json.loads(line)
         if asked["ask"] == "ways":

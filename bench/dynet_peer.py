@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """A binary TreeLSTM in DyNet with automatic batching, on one thread: a process of bench/tree.py.
 
-    dynet_peer.py CELLS_FOLDER TREES.txt
     > closed BATCH FORM SECONDS      batches of trees, one after the other
     > open BATCH FORM RATE SECONDS SEED   Poisson arrivals; a batch takes the waiting requests, at most BATCH
     < one line of JSON: seconds, trees, nodes, latencies in ms
@@ -11,6 +10,7 @@ with numpy's. FORM says how an inner node's gates are written: "joined", one pro
 joined, or "split", a product for each child.
 """
 
+import argparse
 import json
 import pathlib
 import random
@@ -149,9 +149,13 @@ def opened(model, requests, form, size, rate, seconds, seed):
 
 
 def main():
-    model = Model(pathlib.Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cells", type=pathlib.Path, help="folder of the cells")
+    parser.add_argument("trees", type=pathlib.Path, help="file of trees, one a line")
+    args = parser.parse_args()
+    model = Model(args.cells)
     draw = random.Random(1)
-    trees = [parse(line) for line in pathlib.Path(sys.argv[2]).read_text().split()]
+    trees = [parse(line) for line in args.trees.read_text().split()]
     requests = [(tree, [draw.randrange(len(model.table)) for _ in tree]) for tree in trees]
     for form in ("joined", "split"):
         (answer,) = model.run(requests[:1], form)

@@ -221,8 +221,9 @@ def stage_counts(simulate, page):
             ax = axes[2 * row + column]
             ax.set_title(f"Fig. 20: {model}, simulated")
             ax.set_xlabel("stages")
+            ax.set_xticks(counts)
             ax.set_ylabel(what)
-            ax.set_ylim(bottom=0)
+            ax.set_ylim(0, 1.1 * ax.get_ylim()[1])
             ax.grid(axis="y")
     page.save(drawn, "fig20")
 

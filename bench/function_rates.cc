@@ -203,7 +203,7 @@ int Main(const std::string& function, double seconds) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "function_rates FILE.py:NAME SECONDS\n");
+    std::fprintf(stderr, "usage: function_rates FILE.py:NAME SECONDS\n");
     return 2;
   }
   return chairlift::Main(argv[1], std::atof(argv[2]));

@@ -2,14 +2,18 @@
 // Prints one JSON object; the benchmarks divide by it.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "device/cpu/isa.h"
 #include "device/cpu/peak_rates.h"
 
 int main(int argc, char** argv) {
-  const int max_threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 2;
+  const int max_threads = argc > 1 ? std::atoi(argv[1]) : 2;
+  if (argc > 2 || max_threads < 1) {
+    fmt::print(stderr, "usage: peak [THREADS]\n");
+    return 2;
+  }
   fmt::print("{{\"isa\": \"{}\", \"threads\": {{",
              chairlift::CpuIsaName(chairlift::ActiveCpuIsa()));
   for (int t = 1; t <= max_threads; ++t) {

@@ -121,11 +121,15 @@ def compare_fixed(report, model, folder, rounds, seconds):
         side.close()
 
 
+PARTS = ("batch", "fixed", "full")
+
+
 def main():
     args = harness.arguments(
         "ragged", quick=dict(action="store_true", help="MiniLM alone, short rounds"),
         rounds=dict(type=int, default=3), seconds=dict(type=float, default=3.0, help="of a load, each round"),
         only=dict(default="", help="models whose name holds this"),
+        parts=dict(nargs="*", default=PARTS, choices=PARTS, help="a batch of 32, RTE beside a fixed length, full load"),
         peers=dict(nargs="*", default=["onnxruntime", "openvino", "ctranslate2"]))
     if args.quick:
         args.rounds, args.seconds, args.only = 3, 2.0, args.only or "minilm"
@@ -142,9 +146,11 @@ def main():
             ways = model.ways(args.peers)
             lengths = encoders.draw_lengths("RTE", 32, seed=8)
             print(f"  RTE, 32 requests: {sum(lengths)} tokens, {32 * max(lengths)} padded to the longest")
-            compare_batch(report, model, ways, lengths, folder, args.rounds)
-            compare_fixed(report, model, folder, args.rounds, args.seconds if small else 3 * args.seconds)
-            for case in ("CoLA", "MRPC", "2-100", "5-500"):
+            if "batch" in args.parts:
+                compare_batch(report, model, ways, lengths, folder, args.rounds)
+            if "fixed" in args.parts:
+                compare_fixed(report, model, folder, args.rounds, args.seconds if small else 3 * args.seconds)
+            for case in ("CoLA", "MRPC", "2-100", "5-500") if "full" in args.parts else ():
                 # The lengths for which the document tells how the three compare.
                 own = OWN if small and case in ("2-100", "5-500") else ()
                 compare_full_load(report, model, ways, case, folder, args.rounds,

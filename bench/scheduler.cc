@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <deque>
@@ -214,4 +215,10 @@ void Run() {
 }  // namespace
 }  // namespace chairlift
 
-int main() { chairlift::Run(); }
+int main(int argc, char**) {
+  if (argc > 1) {
+    fmt::print(stderr, "usage: scheduler_cost, without arguments\n");
+    return 2;
+  }
+  chairlift::Run();
+}

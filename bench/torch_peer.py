@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Runs an embedding and an LSTM or GRU layer in PyTorch on padded batches: a process of bench/cellular.py.
 
-    torch_peer.py MODEL.onnx BATCHES.json THREADS ONEDNN
     > SECONDS FIRST STEP     batches FIRST, FIRST + STEP, ... in turn
     < one line of JSON: seconds, tokens and requests; padding counts for nothing
 
@@ -9,6 +8,7 @@ BATCHES.json: [[[length, ...], padded length], ...]. The weights are the model's
 with ONNX Runtime's.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -50,22 +50,27 @@ class Encoder(torch.nn.Module):
 
 
 def main():
-    path, batches, threads, onednn = sys.argv[1:]
-    torch.set_num_threads(int(threads))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL.onnx")
+    parser.add_argument("batches", metavar="BATCHES.json")
+    parser.add_argument("threads", type=int)
+    parser.add_argument("onednn", type=int, choices=[0, 1], help="whether layers run by oneDNN")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     torch.set_num_interop_threads(1)
-    torch.backends.mkldnn.enabled = onednn == "1"
-    encoder = Encoder(onnx.load(path)).eval()
+    torch.backends.mkldnn.enabled = args.onednn == 1
+    encoder = Encoder(onnx.load(args.model)).eval()
     vocabulary = encoder.embedding.num_embeddings
     draw = torch.Generator().manual_seed(1)
     made = []
-    for lengths, padded in json.loads(pathlib.Path(batches).read_text()):
+    for lengths, padded in json.loads(pathlib.Path(args.batches).read_text()):
         tokens = torch.randint(0, vocabulary, (padded, len(lengths)), generator=draw)
         made.append((tokens, torch.tensor(lengths), sum(lengths)))
     with torch.inference_mode():
         tokens, lengths, _ = made[0]
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(args.model, options, providers=["CPUExecutionProvider"])
         alone = tokens[: int(lengths[0]), :1].T.numpy()
         if not np.allclose(encoder(tokens, lengths)[0], session.run(None, {"tokens": alone})[0][0], atol=1e-4):
             raise SystemExit("PyTorch and ONNX Runtime differ")

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds targets of a CMake preset. One bar shows the progress, or a line every 15 s where the output is no terminal;
-# what the compilers say is shown in full.
+# Builds targets of a CMake preset. On a terminal a bar shows the progress, else a line every 15 s. Messages of the
+# compilers are shown in full.
 #   tools/build.sh PRESET JOBS TARGET ...
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2
 shift 2

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Checks that comments and docstrings in C++, CUDA and Python files have no phrase of phrases.txt.
 
-  tools/check_comments.py [--long] FILE...
-
 Prints each sentence with a phrase, and for each top folder how many sentences have more than 25 words (--long: those
 too). Exits 1 if a phrase is found, or if more than 5% of all sentences are long.
 """
 
+import argparse
 import ast
 import collections
 import io
@@ -82,13 +81,15 @@ def python_paragraphs(text):
                     yield node.body[0].lineno, " ".join(paragraph.split())
 
 
-def main(arguments):
-    show_long = "--long" in arguments
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--long", action="store_true", help="print the long sentences, too")
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
+    args = parser.parse_args()
     phrases = list(check_prose.read_phrases(pathlib.Path(__file__).with_name("phrases.txt"), "code"))
     any_phrase = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern, _ in phrases), re.I)
     count, long, failures = collections.Counter(), collections.Counter(), 0
-    for name in (name for name in arguments if name != "--long"):
-        path = pathlib.Path(name)
+    for path in args.files:
         folder = "/".join(path.parts[: 2 if path.parts[0] == "src" else 1])
         paragraphs = python_paragraphs if path.suffix == ".py" else cpp_paragraphs
         for line, paragraph in paragraphs(path.read_text(encoding="utf-8")):
@@ -96,14 +97,14 @@ def main(arguments):
                 count[folder] += 1
                 if check_prose.words(sentence) > check_prose.MAX_WORDS:
                     long[folder] += 1
-                    if show_long:
-                        print(f"{name}:{line}: sentence of {check_prose.words(sentence)} words: {sentence}")
+                    if args.long:
+                        print(f"{path}:{line}: sentence of {check_prose.words(sentence)} words: {sentence}")
                 if not any_phrase.search(sentence):
                     continue
                 for phrase, pattern, instead in phrases:
                     if pattern.search(sentence):
                         failures += 1
-                        print(f"{name}:{line}: phrase '{phrase}': {sentence} (write: {instead})")
+                        print(f"{path}:{line}: phrase '{phrase}': {sentence} (write: {instead})")
     share = sum(long.values()) / max(1, sum(count.values()))
     print("comments: long sentences " + ", ".join(f"{f} {long[f] / count[f]:.1%}" for f in sorted(count)))
     print(f"comments: {sum(count.values())} sentences, {share:.1%} long, {failures} phrases")
@@ -111,4 +112,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -5,6 +5,7 @@ Fails if an include points up the stack, or if a public header includes a privat
 built or documented differ from those listed here.
 """
 
+import argparse
 import pathlib
 import re
 import sys
@@ -36,6 +37,7 @@ INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     root = pathlib.Path(__file__).resolve().parent.parent
     errors = []
     built = re.search(r"set\(CHAIRLIFT_LAYERS ([^)]*)\)", (root / "src/CMakeLists.txt").read_text())[1].split()

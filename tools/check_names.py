@@ -4,10 +4,9 @@
 A function or constant in an unnamed namespace hides one of the same name that a header declares. Compiled together, it
 does so in the sources after it, too, and where the signatures agree, the compiler says nothing. So such a name is an
 error if another source of the same layer uses the header's.
-
-    tools/check_names.py
 """
 
+import argparse
 import collections
 import pathlib
 import re
@@ -45,6 +44,7 @@ def below(header: str, layer: str) -> bool:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     root = pathlib.Path(__file__).parents[1]
     files = subprocess.check_output(["git", "ls-files", "src"], cwd=root, text=True).split()
     headers: dict[str, list[str]] = collections.defaultdict(list)

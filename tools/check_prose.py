@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Checks that Markdown files are in plain English: short sentences, lines and paragraphs, and no phrase of phrases.txt.
 
-  tools/check_prose.py [--quiet] FILE...
-
 Prints sentences of more than 25 words, table cells of more than 20, and paragraphs of more than 5 sentences. Prints
 also lines of more than 120 characters outside tables and code, and phrases of tools/phrases.txt.
 
@@ -11,6 +9,7 @@ found. Fenced and indented blocks are skipped. Code within a line counts as one 
 one sentence.
 """
 
+import argparse
 import pathlib
 import re
 import sys
@@ -133,14 +132,14 @@ def check(path, phrases, quiet):
     return ok
 
 
-def main(arguments):
-    quiet = "--quiet" in arguments
-    files = [pathlib.Path(name) for name in arguments if name != "--quiet"]
-    if not files:
-        sys.exit(__doc__)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quiet", action="store_true", help="print only what fails")
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
+    args = parser.parse_args()
     phrases = list(read_phrases(pathlib.Path(__file__).with_name("phrases.txt")))
-    return 0 if all([check(path, phrases, quiet) for path in files]) else 1
+    return 0 if all([check(path, phrases, args.quiet) for path in args.files]) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of tools/packages.txt (and any named as arguments) that are missing. Ends with one line
-# that says what is needed, where that cannot be done.
+# Installs the missing ones of the Debian packages in tools/packages.txt and of those named as arguments. If that is
+# impossible, it prints one line that says what is needed, and fails.
+#   tools/install_packages.sh [PACKAGE ...]
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 refuse() { echo "$*" >&2; exit 1; }
 [ "$(uname -sm)" = "Linux x86_64" ] || refuse "this is $(uname -sm); Chairlift builds and runs on Linux x86_64"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The prose of the pages below and of all comments, clang-format and layers on every source, clang-tidy on those named,
-# on all, or on what changed: against the merge base with main or, on main, against the last commit but one; the 16 with
-# most changed lines, for 5 minutes at most.
+# Checks the prose of pages and comments, and the format, names and layers of all sources. Then it runs clang-tidy on the
+# sources named, on all, or on changed ones. Those differ from the merge base with main, or on main from the commit
+# before the last. Of them the 16 with most changed lines are checked, for at most 5 minutes.
 #   tools/lint.sh [--changed | FILE ...]
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 mapfile -t prose < <(git ls-files README.md '*/README.md' CONTRIBUTING.md src/engine/programs/process/messages.md 'docs/*.md' ':!docs/reference/command-line.md')
 python3 tools/check_prose.py --quiet "${prose[@]}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# build/deb/*.deb of what build/release holds: chairlift and chairlift-dev, for Debian 12 on amd64.
+# Builds the Debian packages chairlift and chairlift-dev for Debian 12 on amd64, from build/release into build/deb.
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 tools/install_packages.sh debhelper dpkg-dev fakeroot
 version=$(build/release/bin/chairlift --version | awk 'NR == 1 {print $2}')

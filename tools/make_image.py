@@ -7,6 +7,7 @@ in Debian, so it is copied from .venv. The image has no shell and no package man
 /tmp must be writable.
 """
 
+import argparse
 import gzip
 import hashlib
 import io
@@ -100,6 +101,7 @@ def write_image(root, version, to):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     debs = [deb for deb in (ROOT / "build/deb").glob("chairlift_*.deb")]
     if len(debs) != 1:
         sys.exit("no package in build/deb: `make deb` builds it")

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """Writes src/graph/onnx/operator_attributes.inc: the attributes of each operator, by opset.
 
-    tools/make_operator_attributes.py           writes the file
-    tools/make_operator_attributes.py --check   fails if it would change
-
 The operators of ai.onnx and ai.onnx.ml are those of the installed onnx, those of com.microsoft are
 those of the installed onnxruntime.
 """
 
+import argparse
 import pathlib
 import sys
 
@@ -45,7 +43,9 @@ def text():
 
 
 def main():
-    if "--check" not in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file would change")
+    if not parser.parse_args().check:
         OUT.write_text(text())
     elif OUT.read_text() != text():
         sys.exit(f"{OUT} is not what this onnx and this onnxruntime say: run tools/make_operator_attributes.py")

@@ -1,7 +1,5 @@
 """Writes the operator test cases of the `onnx` package to files.
 
-    onnx_node_cases.py --output DIR
-
 DIR/node/<case> gets model.onnx and test_data_set_*, in the layout of Debian's libonnx-testdata. Cases of other domains
 than ai.onnx are left out. So are cases with values that are not tensors.
 """
@@ -28,8 +26,9 @@ def write_tensors(folder, prefix, values, infos):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--output", type=pathlib.Path, required=True)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=pathlib.Path, required=True, metavar="DIR")
     root = parser.parse_args().output / "node"
     warnings.simplefilter("ignore")  # cases overflow on purpose
     shutil.rmtree(root, ignore_errors=True)

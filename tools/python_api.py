@@ -4,6 +4,7 @@
 `make reference` runs it. It reads the package and does not import it, so that no build is necessary.
 """
 
+import argparse
 import ast
 import inspect
 import pathlib
@@ -130,4 +131,5 @@ def page():
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(page(), end="")

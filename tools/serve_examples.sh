@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Serves the example models, for `make run`. Once they are ready, prints three requests that can be tried.
+# Serves the example models, for `make run`. When they are ready, it prints three requests to try.
 #   tools/serve_examples.sh HTTP_PORT METRICS_PORT
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 site=localhost:$1
 elsewhere=""

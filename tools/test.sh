@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything CI runs: release tests, conformance, real models in process and over HTTP, sanitizers, fuzzing.
+# Runs everything that CI runs: release tests, conformance, real models in process and over HTTP, sanitizers, fuzzing.
 set -euo pipefail
+source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 export CUDA=1  # kernels for GPUs are compiled wherever CUDA's toolkit is, though nothing here runs them
 step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
@@ -49,7 +50,7 @@ make --no-print-directory build/clients/.installed
 build/clients/bin/python tests/clients/run.py --models build/models --chairlift build/release/bin/chairlift
 
 step "the documentation: its site, links, code and commands"
-make --no-print-directory docs
+make --no-print-directory docs .venv/.pages
 build/docs/bin/python -m pytest -q tests/docs
 
 step "AddressSanitizer, UBSan and fuzzing, with clang"

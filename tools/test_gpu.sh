@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The tests that a GPU can be tested by, on a machine that has one: what every device promises, each operator's own tests on
-# its kernel there, models in every precision, the engine's oracles. Says at the end of the operators' tests what ran where.
+# Tests a GPU on a machine that has one: what every device promises, each operator's tests on its kernel there, models in
+# every precision, and the engine's oracles. After the operators' tests it prints what ran where.
 #   tools/test_gpu.sh [DEVICE [BUILD]]          cuda, build/release
 set -uo pipefail
+source "$(dirname "$0")/help.sh"
 export CHAIRLIFT_TEST_DEVICE=${1:-cuda}
 build=${2:-$(dirname "$0")/../build/release}
 tests=$build/tests

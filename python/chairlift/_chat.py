@@ -76,7 +76,7 @@ class Template:
             return
         self.developers = "developer" in source
         if len(source) > MAX_TEMPLATE_BYTES:
-            self.why = f"invalid chat template: it has {len(source)} characters; at most {MAX_TEMPLATE_BYTES} are possible"
+            self.why = f"invalid chat template: it has {len(source)} characters; it may have {MAX_TEMPLATE_BYTES}"
             return
         self.source = source
         self.tokens = {name: of_token(config.get(name)) for name in SPECIAL_TOKENS if of_token(config.get(name)) is not None}
@@ -121,7 +121,7 @@ class Template:
         except Exception as error:
             return "", f"the model's chat template does not take these messages: {str(error) or type(error).__name__}"
         if size > MAX_TEXT_BYTES:
-            return "", f"the text has {size} bytes; at most {MAX_TEXT_BYTES} are possible"
+            return "", f"the text has {size} bytes; it may have {MAX_TEXT_BYTES}"
         return text, ""
 
     def render(self, messages):

@@ -76,7 +76,7 @@ class Engine:
         may use.
     max_requests: the limit on requests that wait or run, over all models. A request over it raises ResourceExhausted.
     autotune: whether to measure a model at its first load if its policy chooses batches by cost. This takes up to
-        three seconds. The result is kept in $XDG_CACHE_HOME/chairlift.
+        eight seconds. The result is kept in $XDG_CACHE_HOME/chairlift.
     """
 
     def __init__(self, *, workers: int = 0, cores: Sequence[int] = (), memory_budget: int = 0,

@@ -296,7 +296,7 @@ class Texts:
     @staticmethod
     def decoded(text):
         if len(text) > MAX_TEXT_BYTES:
-            raise InvalidArgument(f"the text has {len(text)} bytes; at most {MAX_TEXT_BYTES} are possible")
+            raise InvalidArgument(f"the text has {len(text)} bytes; it may have {MAX_TEXT_BYTES}")
         try:
             return text.decode()
         except UnicodeDecodeError as error:

@@ -40,7 +40,7 @@ Status CheckRanges(const PolicyOptions& options) {
     const int max = given.max_batch_size > 0 ? given.max_batch_size : options.max_batch_size;
     if (given.max_batch_size < 0 || given.min_batch_size < 0 || given.min_batch_size > max) {
       return InvalidArgument(
-          "batch sizes of cell type {} are {} to {}; they must be from 1 up (0: by itself), the "
+          "batch sizes of cell type {} are {} to {}; they must be at least 1 (0: automatic), the "
           "smaller one first",
           type, given.min_batch_size, max);
     }

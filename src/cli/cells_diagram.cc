@@ -21,6 +21,7 @@ constexpr double kSmallCharacter = 6.2;
 constexpr double kLine = 18;
 constexpr double kPadding = 12;
 constexpr double kRowGap = 26;
+constexpr double kLoop = 32;          // beside a box, before its label
 constexpr size_t kLongest = 30;       // characters of a line
 constexpr size_t kLongestLabel = 26;  // of an arrow's
 constexpr size_t kMostLines = 4;
@@ -151,7 +152,15 @@ class Drawing {
   double& Along(Box& box) const { return down_ ? box.y : box.x; }
   double& Across(Box& box) const { return down_ ? box.x : box.y; }
   double Length(const Box& box) const { return down_ ? box.height : box.width; }
-  double Breadth(const Box& box) const { return down_ ? box.width : box.height; }
+  double Breadth(const Box& box) const {
+    return down_ ? box.width + 2 * LoopRoom(box) : box.height;
+  }
+  // For the loop beside a box, where layers are below each other; as much on the other side, so
+  // that the box stays in the middle.
+  double LoopRoom(const Box& box) const {
+    if (!down_ || box.again.empty()) return 0;
+    return kLoop + WidthOf(ShortLabel(box.again, kLongestLabel), kSmallCharacter);
+  }
 
   // Each layer is as long as its longest box; boxes of a layer lie beside each other, in the
   // middle.
@@ -175,7 +184,7 @@ class Drawing {
     }
     for (Box& box : boxes_) {
       Along(box) = begin[box.layer] + (length[box.layer] - Length(box)) / 2;
-      Across(box) = next[box.layer];
+      Across(box) = next[box.layer] + LoopRoom(box);
       next[box.layer] += Breadth(box) + gap;
     }
     const double end = layers == 0 ? first : begin.back() + length.back();
@@ -222,7 +231,25 @@ class Drawing {
                    (x0 + x1) / 2, (y0 + y1) / 2 + (down_ ? 4 : -5), SvgText(arrow.label));
   }
 
-  static void Draw(std::string& svg, const Box& box) {
+  // Arrows reach a box from the left, and the loop is above it; or from above, and it is at the
+  // right.
+  void DrawLoop(std::string& svg, const Box& box) const {
+    const double right = box.x + box.width, middle = box.y + box.height / 2;
+    const std::string path =
+        down_ ? fmt::format("M{0:.1f},{1:.1f} C{2:.1f},{1:.1f} {2:.1f},{3:.1f} {0:.1f},{3:.1f}",
+                            right, middle + 13, right + kLoop, middle - 13)
+              : fmt::format("M{0:.1f},{1:.1f} C{0:.1f},{2:.1f} {3:.1f},{2:.1f} {3:.1f},{1:.1f}",
+                            right - 14, box.y, box.y - 24, right - 40);
+    fmt::format_to(std::back_inserter(svg),
+                   "<path class=\"axis\" d=\"{}\" stroke-dasharray=\"4 3\" "
+                   "marker-end=\"url(#head)\"/>\n"
+                   "<text class=\"note small halo\" x=\"{:.1f}\" y=\"{:.1f}\" "
+                   "text-anchor=\"{}\">{}</text>\n",
+                   path, down_ ? right + kLoop : right - 46, down_ ? middle + 4 : box.y - 6,
+                   down_ ? "start" : "end", SvgText(ShortLabel(box.again, kLongestLabel)));
+  }
+
+  void Draw(std::string& svg, const Box& box) const {
     if (box.lines.empty()) return;
     if (box.style != nullptr) {
       fmt::format_to(std::back_inserter(svg),
@@ -230,16 +257,7 @@ class Drawing {
                      "height=\"{:.1f}\" rx=\"6\"/>\n",
                      box.style, box.x, box.y, box.width, box.height);
     }
-    if (!box.again.empty()) {
-      const double right = box.x + box.width;
-      fmt::format_to(std::back_inserter(svg),
-                     "<path class=\"axis\" d=\"M{0:.1f},{1:.1f} C{0:.1f},{2:.1f} {3:.1f},{2:.1f} "
-                     "{3:.1f},{1:.1f}\" stroke-dasharray=\"4 3\" marker-end=\"url(#head)\"/>\n"
-                     "<text class=\"note small halo\" x=\"{4:.1f}\" y=\"{5:.1f}\" "
-                     "text-anchor=\"end\">{6}</text>\n",
-                     right - 14, box.y, box.y - 24, right - 40, right - 46, box.y - 6,
-                     SvgText(ShortLabel(box.again, kLongestLabel)));
-    }
+    if (!box.again.empty()) DrawLoop(svg, box);
     double y = box.y + kPadding / 2 + kLine * 0.72;
     for (const std::string& line : box.lines) {
       fmt::format_to(std::back_inserter(svg),

@@ -70,11 +70,19 @@ std::string Plainly(const std::string& text) {
     return fmt::format("{}: '{}' is not a number from {} to {}", part.str(1), part.str(2),
                        number(part.str(3)), number(part.str(4)));
   }
+  if (std::regex_match(text, part, std::regex("(--[\\w-]+): Directory is actually a file: (.*)"))) {
+    return fmt::format("{}: '{}' is a file; name a folder of models, or serve the file alone",
+                       part.str(1), part.str(2));
+  }
+  if (std::regex_match(text, part, std::regex("(--[\\w-]+): File is actually a directory: (.*)"))) {
+    return fmt::format("{}: '{}' is a folder; name a file", part.str(1), part.str(2));
+  }
   if (std::regex_match(text, part, std::regex("Could not convert: (\\S+) = (.*)"))) {
     return fmt::format("{}: '{}' is not a number{}", part.str(1), part.str(2),
                        std::regex_match(part.str(2), std::regex("\\d+-\\d+"))
                            ? "; write all of them, as 0,1,2"
-                           : "");
+                       : part.str(1) == "--cores" ? "; write a list, as 0,1,2"
+                                                  : "");
   }
   if (std::regex_match(text, part, std::regex("(--[\\w-]+) excludes (--[\\w-]+)"))) {
     return fmt::format("{} has no effect with {}; leave one of them out", part.str(1), part.str(2));

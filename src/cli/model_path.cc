@@ -107,6 +107,12 @@ std::string WhyNoPath(const std::string& path) {
                        path);
   }
   std::string text = fmt::format("there is no file or folder '{}'", path);
+  if (path[0] == '~') {
+    return text + "; a shell expands ~ only outside of quotes: write the whole path";
+  }
+  if (path.find_first_of("*?[") != std::string::npos) {
+    return text + "; a shell expands patterns only outside of quotes, and to files that exist";
+  }
   const bool is_hub_name = std::count(path.begin(), path.end(), '/') == 1 && path[0] != '/' &&
                            path[0] != '.' && !fs::exists(folder, error);
   if (is_hub_name) {

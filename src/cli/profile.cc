@@ -220,7 +220,7 @@ Status Profile(const ProfileFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath model, FindModel(flags.model));
   if (model.function) {
     return Usage(
-        InvalidArgument("a function's batches are not profiled; `chairlift bench` times it"));
+        InvalidArgument("a Python model has no operators to profile; `chairlift bench` times it"));
   }
   if (!flags.json.empty() && flags.json == flags.svg) {
     return Usage(InvalidArgument("--json and --svg would both write {}", flags.json));

@@ -149,7 +149,7 @@ Command AddRun(CLI::App& parser) {
       "DIR");
   parser
       .add_option("--seed", flags->seed,
-                  "Seed of random numbers, for a model that draws some. Default: another each time")
+                  "Seed of random numbers, if the model uses any. Default: random")
       ->type_name("N");
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);

@@ -253,7 +253,7 @@ Status CheckParent(int descriptor) {
   int type = 0;
   socklen_t bytes = sizeof(type);
   if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) return absl::OkStatus();
-  return Usage(InvalidArgument("--parent-fd {}: it is no socket that is open", descriptor));
+  return Usage(InvalidArgument("--parent-fd {}: it is not an open socket", descriptor));
 }
 // "127.0.0.1:8000 127.0.0.1:8002"
 void ReportTo(int parent, const std::string& address, const Server& server) {
@@ -386,7 +386,8 @@ Status Serve(ServeFlags flags) {
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<ModelPath> models, FindModels(flags));
   if (!flags.only.empty() && flags.repositories.empty()) {
-    return Usage(InvalidArgument("--load-model names models of a repository, and there is none"));
+    return Usage(
+        InvalidArgument("--load-model needs a repository; name one with --model-repository"));
   }
   for (const std::string& directory : flags.repositories) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckRepository(directory));

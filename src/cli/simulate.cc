@@ -113,7 +113,7 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   if (flags.application == "tree") {
     if (flags.complete_tree > 0) return CompleteTreeMix(flags.complete_tree);
     if (flags.trees.empty())
-      return Usage(InvalidArgument("trees come from --trees or --complete-tree"));
+      return Usage(InvalidArgument("--application tree needs --trees or --complete-tree"));
     return TreeMix(flags.trees);
   }
   if (flags.application == "seq2seq") {
@@ -330,11 +330,11 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   }
   if (!whole && (policy.takes == GraphForm::kPadded || policy.takes == GraphForm::kRagged)) {
     return Usage(InvalidArgument(
-        "policy '{}' batches whole requests, those of --application encoder", policy.name));
+        "policy '{}' batches whole requests; it needs --application encoder", policy.name));
   }
   if (flags.application != "stages" && policy.takes == GraphForm::kStages) {
     return Usage(
-        InvalidArgument("policy '{}' runs stages, those of --application stages", policy.name));
+        InvalidArgument("policy '{}' runs stages; it needs --application stages", policy.name));
   }
   const bool generates = flags.application == "generation";
   if (generates && policy.takes != GraphForm::kGenerated) {
@@ -345,7 +345,7 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   }
   if (!generates && policy.takes == GraphForm::kGenerated) {
     return Usage(InvalidArgument(
-        "policy '{}' serves requests that generate, those of --application generation",
+        "policy '{}' serves requests that generate; it needs --application generation",
         policy.name));
   }
   Setup setup;

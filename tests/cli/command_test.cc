@@ -702,7 +702,7 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
                        "--policy", "staged"},
                       2),
-              HasSubstr("policy 'staged' runs stages, those of --application stages"));
+              HasSubstr("policy 'staged' runs stages; it needs --application stages"));
   EXPECT_THAT(Refusal({"simulate", "--application", "encoder", "--costs", costs, "--rate", "1",
                        "--uniform-lengths", "1-9", "--policy", "cellular"},
                       2),

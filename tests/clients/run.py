@@ -16,6 +16,9 @@ import sys
 import threading
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import ending  # noqa: E402
+
 MODELS = ["g2p", "identity", "lstm_classifier", "minilm", "silero_vad_16k"]
 LIMIT_S = 180  # of everything
 
@@ -28,7 +31,7 @@ def start_server(chairlift, models):
         command += ["--load-model", model]
     # Texts are made tokens by this interpreter, which has what that needs.
     environment = {**os.environ, "CHAIRLIFT_PYTHON": sys.executable}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = ending.start(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in process.stdout:
         print(line, end="", flush=True)
         found = re.search(r"models on http://([0-9.]+:[0-9]+)", line)

@@ -18,6 +18,7 @@ def box(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs") / "box"
     sandbox.make(folder)
     os.environ["CHAIRLIFT_PROGRAM"] = str(sandbox.PROGRAM)
+    os.environ["DOCS_TESTS_PID"] = str(os.getpid())
     server = sandbox.Server(["--model-repository", "models"], folder)
     (folder / "ports.json").write_text(json.dumps(server.ports))
     (folder / "all.json").write_text(json.dumps(server.ports))

@@ -7,8 +7,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A comment before a block says that it is not run, and why. What is not run is read: its flags, routes and paths.
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
-REASONS = ("docker", "GPU", "network", "root, systemd", "builds for minutes", "measures for", "python package ",
-           "a cluster", "an interpreter of your own", "a model of your own")
+REASONS = ("docker", "GPU", "network", "root, systemd", "builds for minutes", "python package torch")
 
 
 @dataclasses.dataclass

@@ -18,8 +18,16 @@ import time
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as tokenizer_models
+
+import pages
 from pages import ROOT
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "examples")]
+import ending  # noqa: E402
+from models import bert  # noqa: E402
+from wrappers import FEW  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ.get("CHAIRLIFT", ROOT / "build/release/bin/chairlift"))
 EXAMPLES = pathlib.Path(os.environ.get("CHAIRLIFT_MODELS", ROOT / "build/models"))
@@ -73,10 +81,44 @@ def iris(path):
          [("label", INT64, ["batch"]), ("probabilities", FLOAT, ["batch", 3])], domains=[("ai.onnx.ml", 1)])
 
 
+def shop(path):
+    """A column of strings, one-hot, as skl2onnx writes a OneHotEncoder."""
+    save(path, [("OneHotEncoder", ["colour"], ["encoded"], {"domain": "ai.onnx.ml", "cats_strings": ["blue", "red"]})],
+         [("colour", TensorProto.STRING, ["batch", 1])], [("encoded", FLOAT, ["batch", 1, 2])], domains=[("ai.onnx.ml", 1)])
+
+
+def reranker(folder):
+    """A small cross-encoder with seeded weights."""
+    (folder / "1").mkdir(parents=True)
+    onnx.save(bert.bert(bert.BertShape(layers=1, hidden=32, heads=2, intermediate=32), seed=1, pooling="score"),
+              folder / "1/model.onnx")
+    shutil.copy(EXAMPLES / "minilm/tokenizer.json", folder)
+
+
+FILES = """
+from PIL import Image
+Image.new("RGB", (640, 480), "white").save("page.jpg")
+import joblib
+from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
+joblib.dump(RandomForestClassifier(5).fit(*load_iris(return_X_y=True)), "forest.joblib")
+"""
+
+
+def write_files(page, folder):
+    """The files that a page prints: Python and YAML that begin with their names."""
+    for block in pages.blocks(page):
+        named = re.match(r"# ([\w/]+\.(?:py|yaml))\n", block.text)
+        if named and block.language in ("python", "yaml"):
+            path = folder / named[1].replace("models/", f"{FEW}/", 1)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+
+
 def tokenizer(path):
     """A token for each of 61 characters, for the small decoders of tests/models."""
     characters = ["<s>", "</s>", "?", *" abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,!'"]
-    one = Tokenizer(models.WordLevel({c: i for i, c in enumerate(characters)}, unk_token="?"))
+    one = Tokenizer(tokenizer_models.WordLevel({c: i for i, c in enumerate(characters)}, unk_token="?"))
     one.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     one.decoder = decoders.Fuse()
     one.save(str(path))
@@ -98,7 +140,7 @@ def make(folder):
     decoder(repository / "llama", "llama_hf5_torchscript_sdpa_17.onnx")
     decoder(repository / "gpt2", "gpt2_hf5_torchscript_sdpa_17.onnx")
     doubling(repository / "NAME/1/model.onnx")
-    few = folder / "models-few"
+    few = folder / FEW
     few.mkdir()
     for name in ("NAME", "ocr_orientation", "lstm_classifier"):
         (few / name).symlink_to((repository / name).resolve())
@@ -108,6 +150,9 @@ def make(folder):
     image_classifier(repository / "resnet18/1/model.onnx", 224, fixed=True)
     image_classifier(folder / "vgg19.onnx", 64, fixed=True)
     iris(folder / "iris.onnx")
+    shop(repository / "shop/1/model.onnx")
+    reranker(repository / "reranker")
+    subprocess.run([PYTHON, "-c", FILES], cwd=folder, check=True)
     shutil.copy(EXAMPLES / "lstm_classifier/1/model.onnx", folder / "lstm.onnx")
     (folder / "minilm").mkdir()
     for file in (EXAMPLES / "minilm").iterdir():
@@ -126,6 +171,10 @@ def make(folder):
     (folder / "build/release").symlink_to(ROOT / "build/release")
     for name in ("bench", "deploy", "Makefile"):
         (folder / name).symlink_to(ROOT / name)
+    write_files("docs/guides/vision-and-ocr.md", folder)
+    (few / "decode/1").mkdir(parents=True)
+    shutil.copy(folder / "decode.py", few / "decode/1")
+    (few / "decode/model.yaml").write_text("python: decode.py:predict\n")
     commands = folder / "bin"
     commands.mkdir()
     for name in ("chairlift", "curl"):
@@ -134,6 +183,7 @@ def make(folder):
     (folder / "examples").mkdir()
     for example in (ROOT / "examples").glob("*.py"):
         script(folder / "examples" / example.name, "example", folder)
+    (folder / "examples/embed").symlink_to(ROOT / "examples/embed")
     (folder / ".venv/bin").mkdir(parents=True)
     script(folder / ".venv/bin/python", "python", folder)
 
@@ -154,7 +204,7 @@ class Server:
                    "--drain-seconds", "0"]
         if "--no-timing" not in command:
             command.append("--no-timing")
-        self.process = subprocess.Popen(command, cwd=folder, env=environment(folder), stdout=self.log, stderr=self.log,
+        self.process = ending.start(command, cwd=folder, env=environment(folder), stdout=self.log, stderr=self.log,
                                         stdin=subprocess.DEVNULL)
         self.ports = None
         for _ in range(900):

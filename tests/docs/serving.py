@@ -1,4 +1,4 @@
-"""serving.py FOLDER FD ARGUMENT...: a server of one block, until the file FOLDER/stop is there or a minute has passed."""
+"""serving.py FOLDER FD ARGUMENT...: a server of one block, until the tests say so or have ended, or a minute has passed."""
 
 import json
 import os
@@ -26,7 +26,8 @@ def main():
     os.write(fd, b"ready")
     os.close(fd)
     end = time.monotonic() + 60
-    while not stop_at.exists() and time.monotonic() < end and server.process.poll() is None:
+    tests = pathlib.Path("/proc", os.environ["DOCS_TESTS_PID"])
+    while not stop_at.exists() and tests.exists() and time.monotonic() < end and server.process.poll() is None:
         time.sleep(0.02)
     server.stop()
 

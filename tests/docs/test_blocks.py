@@ -5,10 +5,13 @@ make targets and files must be there.
 """
 
 import ast
+import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 
 import pages
@@ -17,12 +20,13 @@ import sandbox
 import wrappers
 import yaml
 from pages import ROOT, Block
+from sandbox import ending
 
 PAGES = pages.pages()
 LANGUAGES = {"bash", "console", "python", "yaml", "json", "protobuf", "text", "cpp", "cmake", "ini"}
 # Parts of the reference that the program writes: their blocks are its help.
 GENERATED = {"docs/reference/command-line.md"}
-LIMIT_S = 60
+LIMIT_S = 120
 
 
 def all_blocks(*languages):
@@ -62,12 +66,21 @@ def test_every_block_says_its_language_and_why_it_is_not_run():
 
 def run(command, box, **variables):
     (box / "ports.json").write_text((box / "all.json").read_text())
-    return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=box,
-                          env={**sandbox.environment(box), **variables},
-                          capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
+    shell = ["bash", "-e", "-o", "pipefail", "-c", command]
+    process = ending.start(shell, cwd=box, env={**sandbox.environment(box), **variables}, text=True, errors="replace",
+                           start_new_session=True,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        out, err = process.communicate(timeout=LIMIT_S)
+        return subprocess.CompletedProcess(shell, process.returncode, out, err)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left behind, or what takes too long
+        end_server(box)
 
 
 def end_server(box):
+    """The server that a block started: a session of its own, since its commands go on after `chairlift serve`."""
     running = box / "serving.pid"
     if running.exists():
         (box / f"stop.{running.read_text()}").touch()
@@ -77,9 +90,9 @@ def end_server(box):
 @pytest.mark.parametrize("page", by_page("bash"))
 def test_commands_run(page, box):
     wrong = []
+    sandbox.write_files(page, box)
     for block in by_page("bash")[page]:
         ran = run(block.text, box)
-        end_server(box)
         if ran.returncode != 0:
             wrong.append(f"{block}: status {ran.returncode}\n{block.text}\n{ran.stdout[-600:]}\n{ran.stderr[-1500:]}")
     assert not wrong, "\n\n".join(wrong)
@@ -108,7 +121,6 @@ def test_consoles_print_what_is_shown(page, box):
             commands.append("\n".join(lines[:count]))
             shown.append("\n".join(lines[count:]))
         ran = run(f"\necho; echo {marker}\n".join(commands), box, DOCS_ERRORS_ARE_SHOWN="1")
-        end_server(box)
         printed = ran.stdout.split(f"{marker}\n")
         if ran.returncode != 0 or len(printed) != len(commands):
             wrong.append(f"{block}: status {ran.returncode}\n{block.text}\n{ran.stdout[-600:]}\n{ran.stderr[-1500:]}")

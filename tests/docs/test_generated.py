@@ -47,3 +47,52 @@ def test_the_page_of_errors_has_the_http_status_of_every_code():
                  "FailedPrecondition Aborted OutOfRange Unimplemented Internal Unavailable DataLoss Unauthenticated").split():
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", code).upper()
         assert f"| `{name}` | {status.get(code, '500')} |" in page
+
+
+def test_the_page_of_errors_has_the_exception_of_every_code():
+    classes = dict(re.findall(r'"([A-Z_]+)": (\w+),', read("python/chairlift/_errors.py").split("_CLASSES = {")[1].split("}")[0]))
+    rows = re.findall(r"^\| `([A-Z_]+)` \| \d+ \| `(\w+)` \|", read("docs/reference/errors.md"), re.MULTILINE)
+    assert len(rows) == 16
+    assert {code: name for code, name in rows} == {code: classes.get(code, "Error") for code, _ in rows}
+    assert set(classes) <= {code for code, _ in rows}
+
+
+def test_the_page_of_errors_has_the_types_of_both_protocols():
+    source = read("src/server/http/text_codec.cc")
+    source = source[source.index("std::string TextError("):]
+    tei = set(re.findall(r'kind = "(\w+)"', source))
+    openai = set(re.findall(r'"(\w+_error)"', source))
+    page = read("docs/reference/errors.md")
+    for title, types in (("TEI's `error_type`", tei), ("OpenAI's `type`", openai)):
+        table = page[page.index(f"| {title} |"):].split("\n\n")[0]
+        assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == types
+
+
+def test_the_page_of_metrics_has_every_reason():
+    """The strings that the engine counts failures by."""
+    statistics = read("src/engine/requests/statistics.cc")
+    counted = set(re.findall(r'return "(\w+)";', statistics[statistics.index("std::string FailureReason("):]))
+    for source in (ROOT / "src/engine").rglob("*.cc"):
+        for call in re.findall(r"[.]Failed\((.*?)\);", source.read_text(encoding="utf-8"), re.DOTALL):
+            counted |= set(re.findall(r'"(\w+)"', call))
+    page = read("docs/reference/metrics.md")
+    assert set(re.findall(r"^\| `(\w+)` \|", page[page.index("## Reasons"):], re.MULTILINE)[1:]) == counted
+
+
+def test_the_page_of_metrics_has_the_labels_of_every_sample(box):
+    """Each label that is served is one of the page's first table, and a family's own are in its row."""
+    port = json.loads((box / "all.json").read_text())[1]
+    page = read("docs/reference/metrics.md")
+    known = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| [^|]+ \|$", page, re.MULTILINE))))
+    rows = dict(re.findall(r"^\| `(chairlift_\w+)` \| (.*) \|$", page, re.MULTILINE))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        samples = re.findall(r"^(chairlift_\w+)\{(.*?)\} ", answer.read().decode(), re.MULTILINE)
+    assert samples
+    for name, labels in samples:
+        name = name if name in rows else re.sub(r"_(bucket|sum|count)$", "", name)
+        if name not in rows:
+            continue  # an old name
+        for label in re.findall(r'(\w+)="', labels):
+            assert label in known, f"{name} has a label '{label}'"
+            if label in ("outcome", "rows", "reason", "code"):
+                assert f"`{label}`" in rows[name], f"{name} has a label '{label}'"

@@ -41,7 +41,9 @@ def chairlift(arguments, folder):
         return
     arguments = [at_ports(one, folder) for one in arguments]
     if arguments[:1] == ["bench"] and "--seconds" not in arguments:
-        arguments += ["--seconds", "0.5"]
+        searches = {"--peak", "--tune-delay"} & set(arguments)  # many runs
+        arguments += ["--seconds", "0.1" if searches else "0.5", "--warmup-seconds", "0.1"]
+        arguments += ["--requests", "8"] if searches else []
     os.execv(program, ["chairlift", *arguments])
 
 

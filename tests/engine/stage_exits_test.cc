@@ -381,7 +381,7 @@ TEST(StageExitsTest, WhatIsWrongIsRefusedByName) {
   EXPECT_THAT(ExitRefusal({.exits = {EarlyExit(0.5), EarlyExit(0.5)}}),
               HasSubstr("there are two after 'early', of which the second is never taken"));
   EXPECT_THAT(ExitRefusal({.policy = "ideal", .exits = {EarlyExit(1)}}),
-              HasSubstr("nobody leaves early; with 'staged' and 'cellular'"));
+              HasSubstr("has no early exits; 'staged' and 'cellular' have"));
   EXPECT_THAT(ExitRefusal({.policy = "window", .exits = {EarlyExit(1)}}),
               HasSubstr("policy 'window' does not use"));
 }

@@ -325,17 +325,17 @@ TEST(StagedProgramTest, WhatCannotBeStagedIsRefusedByName) {
   EXPECT_THAT(Refusal(testing::ConvModel(), {.stages = 2}),
               HasSubstr("stages are set, but the model cannot be cut into stages"));
   EXPECT_THAT(Refusal(testing::SkipModel(), {.policy = "window", .stages = 2}),
-              HasSubstr("policy 'window' does not use; 'staged' and 'cellular' do"));
+              HasSubstr("policy 'window' does not use them; 'staged' and 'cellular' do"));
   for (const ModelConfig& config :
        {ModelConfig{.policy = "none", .stages = 2},
         ModelConfig{.policy = "none", .stages_after = {"up"}},
         ModelConfig{.policy = "none", .exits = {{.output = "y", .at_least = 1}}},
         ModelConfig{.policy = "none", .stage_plugin = {"gone.so"}}}) {
     EXPECT_THAT(Refusal(testing::SkipModel(), config),
-                HasSubstr("stages are set, which policy 'none' does not use"));
+                HasSubstr("stages are set, but policy 'none' does not use them"));
   }
   EXPECT_THAT(Refusal(testing::SkipModel(), {.policy = "none", .buffer_pairs = 3}),
-              HasSubstr("buffer_pairs is 3, which policy 'none' does not use; 'staged' does"));
+              HasSubstr("buffer_pairs is 3, but policy 'none' does not use it; 'staged' does"));
   EXPECT_THAT(Refusal(testing::SkipModel(), {.stages_after = {"conv1"}}),
               HasSubstr("'conv1' is computed within a fused operator"));
   EXPECT_THAT(Refusal(testing::SkipModel(), {.stages = 1}), HasSubstr("stages is 1; it must be"));

@@ -20,7 +20,8 @@ import urllib.request
 import numpy as np
 import onnxruntime
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("models", "support")]
+import ending  # noqa: E402
 from compare import error, run_http  # noqa: E402
 
 TOLERANCE = 1e-4
@@ -115,7 +116,7 @@ class Server:
             (version / pair.name).write_bytes(pair.read_bytes())
             (version / "config.json").write_text((path.parent / "config.json").read_text())
         self.port = free_port(first_port)
-        self.process = subprocess.Popen(
+        self.process = ending.start(
             [chairlift, "serve", "--model-repository", self.folder.name, "--http-port", str(self.port), "--metrics-port",
              str(free_port(self.port + 100)), "--no-timing", "--max-queue-wait", "60000"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip

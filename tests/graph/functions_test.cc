@@ -420,7 +420,7 @@ TEST(FunctionsTest, RefusesReferencesThatMeanNothing) {
     ModelBuilder m = Model();
     m.Input("x", kFloat, {2}).Output("y");
     m.Node("LeakyRelu", {"x"}, {"y"}).Reference("alpha", AttributeProto::FLOAT, "a");
-    ExpectRefusal(m, "refers to attribute 'a' of a function, but is in none");
+    ExpectRefusal(m, "refers to attribute 'a' of a function, but is outside of every function");
   }
   ModelBuilder m = Model();
   m.Input("x", kFloat, {2}).Output("y");

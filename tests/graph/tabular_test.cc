@@ -826,7 +826,7 @@ TEST(EncoderTest, OneHotOfNumbersAndStrings) {
   SoloTeam team;
   const Tensor unknown = TextTensor({1}, {"z"});
   const auto refused = EvaluateNode(graph->nodes[0], {&unknown, 1}, weights, team, 0);
-  EXPECT_THAT(Message(refused.status()), HasSubstr("'z' is none of the 2 known categories"));
+  EXPECT_THAT(Message(refused.status()), HasSubstr("'z' is not one of the 2 known categories"));
 }
 
 TEST(TextGraphTest, StringsAreMovedComparedAndChosen) {

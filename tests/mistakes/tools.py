@@ -111,7 +111,7 @@ MISTAKES = [
             "from 1 to 4096"),
     Mistake("profile: a flag of another", run("profile", "doubling.onnx", "--top", "3"), "--top", "has an effect only with --operators",
             "add it, or leave --top out"),
-    Mistake("profile: a function", run("profile", "ok.py:predict"), "a function's batches|Python model", "not profiled",
+    Mistake("profile: a function", run("profile", "ok.py:predict"), "a Python model", "no operators to profile",
             "`chairlift bench`"),
     Mistake("bench: no server", run("bench", "doubling", "--url", "http://127.0.0.1:1"), "cannot connect to 127.0.0.1:1",
             "Connection refused", "--url must name a running server"),

@@ -19,8 +19,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("CHAIRLIFT", str(ROOT / "build/release/bin/chairlift"))
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests/support")]
 
+import ending  # noqa: E402
 from models import bert  # noqa: E402
 
 # Nothing here may listen on a port that others use, or run on when it should have been refused.
@@ -135,9 +136,9 @@ class Workshop:
     def run(self, *args, env=None, preexec_fn=None, wrapper=()):
         """What the program prints, in the folder; it must fail."""
         # Its workers hold its output open, so it goes by itself, with all of them.
-        process = subprocess.Popen(
+        process = ending.start(
             [*wrapper, PROGRAM, *args], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, preexec_fn=preexec_fn, start_new_session=True,
+            stderr=subprocess.STDOUT, text=True, before=preexec_fn, start_new_session=True,
             env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable, **(env or {})})
         try:
             said, _ = process.communicate(timeout=TIMEOUT)
@@ -199,7 +200,7 @@ class Server:
     def __init__(self, folder):
         self.log = folder.parent / "log.txt"
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
+            self.process = ending.start(
                 [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
                  "--workers", "1", "--drain-seconds", "0", "--allow-plugins", "--max-body-bytes", "1MiB",
                  "--parent-fd", "0"], stdin=(pair := socket.socketpair())[1], stdout=log, stderr=subprocess.STDOUT,

@@ -20,6 +20,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import ending  # noqa: E402
+
 TOLERANCE = 1e-4
 HALF_TOLERANCE = 1e-3  # of answers in float16: a rounding that falls otherwise
 
@@ -363,7 +366,7 @@ def main():
     parser.add_argument("--only", default="", help="models whose name holds this")
     args = parser.parse_args()
 
-    server = subprocess.Popen(
+    server = ending.start(
         [args.chairlift, "serve", "--model-repository", args.models, "--http-port", "0", "--metrics-port", "-1"],
         env={**os.environ, "CHAIRLIFT_PYTHON": sys.executable}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True)

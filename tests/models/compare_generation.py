@@ -15,6 +15,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.request
 import warnings
@@ -22,6 +23,9 @@ import warnings
 import export_decoders
 import export_encoder_decoders
 import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import ending  # noqa: E402
 
 ENDS = [7, 11]  # of decoders
 IMPOSSIBLE = -1e8
@@ -111,7 +115,7 @@ def main():
     apart = 0.0
     with tempfile.TemporaryDirectory() as folder:
         models = export_models(pathlib.Path(folder))
-        server = subprocess.Popen([args.chairlift, "serve", folder, "--http-port", "0", "--metrics-port", "-1"],
+        server = ending.start([args.chairlift, "serve", folder, "--http-port", "0", "--metrics-port", "-1"],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             url = next(match.group() for line in server.stdout

@@ -150,7 +150,7 @@ TEST(KernelChoiceTest, SaysWhatWasTakenAndWhyOthersWereNot) {
       {"upsampling", "it is for upsampling by a constant factor of whole blocks of channels"},
       {"col2im", "it is for transposed convolutions of row-major float32, by constants"},
       {"onednn", "it convolves float32 over one to three spatial axes"},
-      {"depthwise", "it is for one filter a channel, constant, on blocked channels"}};
+      {"depthwise", "it needs one constant filter per channel and blocked channels"}};
   EXPECT_EQ(refused, expected);
   std::vector<std::string> order;
   for (const auto& refusal : choice.refused) order.push_back(refusal.name);

@@ -11,8 +11,7 @@ from test_completions import Server
 def server(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("complete"))
     yield server
-    server.process.terminate()
-    server.process.wait(timeout=40)
+    server.close()
 
 
 @pytest.fixture(scope="module")

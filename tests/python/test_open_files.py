@@ -6,7 +6,7 @@ import resource
 import socket
 import subprocess
 
-from test_texts import PROGRAM
+from serving import PROGRAM, ending
 
 
 def connect(port, address):
@@ -26,9 +26,9 @@ def test_a_client_holds_its_share_of_the_files_that_may_be_open(doubling_file):
     def few_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 
-    server = subprocess.Popen(
+    server = ending.start(
         [PROGRAM, "serve", os.fspath(doubling_file), "--no-timing", "--http-port", "0", "--metrics-port", "-1",
-         "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=few_files)
+         "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, before=few_files)
     connections = []
     try:
         log = ""

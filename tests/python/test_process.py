@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import chairlift
-from test_texts import PROGRAM
+from serving import PROGRAM
 
 
 def run(code, *arguments, **keywords):

@@ -17,6 +17,7 @@ import pytest
 
 import chairlift
 from chairlift import _program
+from serving import ending
 
 
 def ask(url, data):
@@ -81,7 +82,7 @@ SERVING = """
 
 def test_a_function_is_served_until_ctrl_c(tmp_path):
     (tmp_path / "mine.py").write_text(textwrap.dedent(SERVING).replace("GUARD", "__name__ == '__main__'"))
-    process = subprocess.Popen([sys.executable, tmp_path / "mine.py"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    process = ending.start([sys.executable, tmp_path / "mine.py"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True)
     for line in process.stdout:  # of its log
         if address := re.search(r"model on (http://[0-9.:]+)", line):
@@ -106,7 +107,7 @@ def test_ctrl_c_ends_a_server_that_starts(tmp_path):
             print("starts", flush=True)
             time.sleep(60)
         """))
-    process = subprocess.Popen([sys.executable, tmp_path / "mine.py"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    process = ending.start([sys.executable, tmp_path / "mine.py"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True)
     assert any("starts" in line for line in process.stdout)
     process.send_signal(signal.SIGINT)

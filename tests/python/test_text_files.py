@@ -3,11 +3,7 @@
 import contextlib
 import json
 import os
-import pathlib
-import re
 import shutil
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -18,9 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import chairlift
+from serving import PROGRAM, ROOT, Serving
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "build/release/bin/chairlift"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"the a lift snow up down query passage : white ice Snow Query".split()]
 SIZE = 6
 TABLE = np.random.default_rng(7).standard_normal((len(WORDS), SIZE)).astype(np.float32)
@@ -73,21 +68,9 @@ def scaled(vector):
     return vector / np.linalg.norm(vector)
 
 
-class Server:
-    def __init__(self, *arguments, program=PROGRAM, environment=None):
-        self.process = subprocess.Popen(
-            [program, "serve", *arguments, "--no-autotune", "--http-port", "0", "--metrics-port", "0", "--workers", "1"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=environment or {**os.environ, "CHAIRLIFT_PYTHON": sys.executable})
-        self.log = ""
-        for line in self.process.stdout:
-            self.log += line
-            if found := re.search(r"models? on (http://[0-9.]+:[0-9]+)", line):
-                self.url = found.group(1)
-            if found := re.search(r"metrics on (http://[0-9.]+:[0-9]+)", line):
-                self.metrics = found.group(1)
-                return
-        raise RuntimeError(self.log)
+class Server(Serving):
+    def __init__(self, *arguments, **options):
+        self.serve(*arguments, **options)
 
     def ask(self, path, body=None):
         request = urllib.request.Request(path if path.startswith("http") else self.url + path,
@@ -116,8 +99,7 @@ def serving(*arguments, **options):
     try:
         yield server
     finally:
-        server.process.terminate()
-        server.process.wait(timeout=60)
+        server.close()
 
 
 @pytest.fixture(scope="module")

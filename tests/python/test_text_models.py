@@ -1,9 +1,7 @@
 """Models of strings, in the package and over HTTP."""
 
 import json
-import re
 import struct
-import subprocess
 import urllib.request
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import chairlift
-from test_texts import PROGRAM
+from serving import Serving
 
 COLOURS = ["red", "a colour of more than sixteen bytes", ""]
 NAMES = ["rouge", "une couleur de plus de seize octets", "rien"]
@@ -78,19 +76,10 @@ def test_the_package_takes_a_single_text(folder, given):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     path = colours(tmp_path_factory.mktemp("text") / "colours.onnx")
-    process = subprocess.Popen(
-        [PROGRAM, "serve", path, "--no-autotune", "--http-port", "0", "--metrics-port", "-1", "--drain-seconds", "0"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    log = ""
-    for line in process.stdout:
-        log += line
-        if found := re.search(r"models? on (http://[0-9.]+:[0-9]+)", line):
-            yield found.group(1) + "/v2/models/colours"
-            break
-    else:
-        raise RuntimeError(log)
-    process.terminate()
-    process.wait(timeout=40)
+    server = Serving()
+    server.serve(path)
+    yield server.url + "/v2/models/colours"
+    server.close()
 
 
 def post(url, body, **headers):

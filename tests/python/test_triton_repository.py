@@ -1,9 +1,6 @@
 """A repository like Triton's examples, with config.pbtxt, over HTTP with the requests of Triton's clients."""
 
 import json
-import pathlib
-import re
-import subprocess
 import urllib.error
 import urllib.request
 
@@ -12,9 +9,8 @@ import pytest
 from onnx import TensorProto
 
 from conftest import onnx_file
+from serving import Serving
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "build/release/bin/chairlift"
 TYPES = {"INT32": TensorProto.INT32, "INT8": TensorProto.INT8, "FP32": TensorProto.FLOAT}
 
 
@@ -94,19 +90,9 @@ ensemble_scheduling {
 """
 
 
-class Server:
+class Server(Serving):
     def __init__(self, folder):
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-repository", folder, "--no-autotune", "--http-port", "0", "--metrics-port", "-1",
-             "--workers", "1", "--model-control-mode", "explicit", "--load-model", "*"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        log = ""
-        for line in self.process.stdout:
-            log += line
-            if found := re.search(r"models on (http://[0-9.]+:[0-9]+)", line):
-                self.url = found.group(1)
-                return
-        raise RuntimeError(log)
+        self.serve("--model-repository", folder, "--model-control-mode", "explicit", "--load-model", "*")
 
     def ask(self, path, body=None):
         request = urllib.request.Request(self.url + path, None if body is None else json.dumps(body).encode())
@@ -146,8 +132,7 @@ def server(tmp_path_factory):
     server = Server(folder)
     server.folder = folder
     yield server
-    server.process.terminate()
-    server.process.wait(timeout=40)
+    server.close()
 
 
 @pytest.mark.parametrize(("model", "kind"), [("simple", "INT32"), ("simple_int8", "INT8")])

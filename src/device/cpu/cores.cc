@@ -84,7 +84,7 @@ StatusOr<WorkerPlacement> PlaceWorkers(int workers, const std::vector<int>& core
                              workers, cores.size());
     }
     if (cores.size() > static_cast<size_t>(Team::kMaxWorkers)) {
-      return InvalidArgument("{} cores; at most {} workers are possible", cores.size(),
+      return InvalidArgument("{} cores; at most {} workers are supported", cores.size(),
                              Team::kMaxWorkers);
     }
     std::set<int> seen;

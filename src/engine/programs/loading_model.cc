@@ -68,7 +68,8 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   const ModelSource& from = model.source;
   const bool computes = !from.function && !from.pipeline && !from.completion;
   if (!computes && !config.device.empty()) {
-    return InvalidArgument("device is set, but it is the models that it calls that are computed");
+    return InvalidArgument(
+        "setting 'device' applies only to ONNX models; set it for the models that this one calls");
   }
   if (!config.tensor_names.empty() && (!computes || from.cells)) {
     return InvalidArgument(

@@ -73,7 +73,7 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
   if (sets_stages) {
     if (!MayServe(policy, GraphForm::kStages)) {
       return InvalidArgument(
-          "stages are set, which policy '{}' does not use; 'staged' and 'cellular' do", policy);
+          "stages are set, but policy '{}' does not use them; 'staged' and 'cellular' do", policy);
     }
     if (model.source.cells || model.source.function) {
       return InvalidArgument(
@@ -131,7 +131,8 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
         policy, why.empty() ? "the model is not of the kind that the policy is for" : why);
   }
   if (model.source.function) {
-    return InvalidArgument("policy '{}' cannot serve a function; 'window' and 'none' can", policy);
+    return InvalidArgument("policy '{}' cannot serve a Python model; 'window' and 'none' can",
+                           policy);
   }
   if (model.source.pipeline) {
     return InvalidArgument("policy '{}' cannot serve a pipeline; its steps have policies", policy);

@@ -105,7 +105,7 @@ Status CheckPolicySettings(ServingPlan& plan) {
       !MayServe(config.policy, GraphForm::kRagged)) {
     if (!config.drop_unused) {
       return InvalidArgument(
-          "padding_mask is '{}', which policy '{}' does not use; 'length_dp' and 'naive' do",
+          "padding_mask is '{}', but policy '{}' does not use it; 'length_dp' and 'naive' do",
           config.padding_mask, config.policy);
     }
     config.padding_mask.clear();
@@ -116,7 +116,7 @@ Status CheckPolicySettings(ServingPlan& plan) {
     if (is.empty()) continue;
     if (std::find(policies.begin(), policies.end(), config.policy) != policies.end()) continue;
     if (!config.drop_unused) {
-      return InvalidArgument("{} is {}, which policy '{}' does not use; '{}' does", name, is,
+      return InvalidArgument("{} is {}, but policy '{}' does not use it; '{}' does", name, is,
                              config.policy, fmt::join(policies, "' or '"));
     }
     unset(config);
@@ -241,8 +241,8 @@ StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std
   if (config.max_batch_size > 0) {
     if (!config.drop_unused) {
       return InvalidArgument(
-          "max_batch_size is {}, which policy 'continuous' does not use; max_batch_tokens bounds a "
-          "step",
+          "max_batch_size is {}, but policy 'continuous' does not use it; max_batch_tokens bounds "
+          "a step",
           config.max_batch_size);
     }
     plan.config.max_batch_size = 0;
@@ -315,8 +315,7 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   }
   if (!config.exits.empty() && plan.config.policy != "staged" && plan.config.policy != "cellular") {
     return InvalidArgument(
-        "exits are set, but with policy '{}' nobody leaves early; with 'staged' and 'cellular' "
-        "requests do",
+        "exits are set, but policy '{}' has no early exits; 'staged' and 'cellular' have",
         plan.config.policy);
   }
   plan.scheduling.costs = costs;

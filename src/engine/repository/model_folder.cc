@@ -62,7 +62,7 @@ StatusOr<FolderConfig> ParseYaml(const std::string& text, const std::string& fil
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.versions, ReadVersionPolicy(settings));
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.function, ReadFunctionConfig(settings));
   if (folder.cells && folder.function) {
-    return InvalidArgument("a model is made of `cells` or is a function (`python`), not both");
+    return InvalidArgument("a model has either `cells` or a Python function (`python`), not both");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.pipeline, ReadPipelineConfig(settings));
   CHAIRLIFT_ASSIGN_OR_RETURN(folder.texts, ReadTextSettings(settings));

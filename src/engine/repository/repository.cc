@@ -67,7 +67,7 @@ void MakeSequence(const RequestRules& rules, InferRequest& request) {
 Status CheckModelName(const std::string& name) {
   if (name.empty()) return InvalidArgument("a model's name must not be empty");
   if (name.size() > kMaxNameBytes) {
-    return InvalidArgument("a model's name has {} bytes; at most {} are possible", name.size(),
+    return InvalidArgument("a model's name has {} bytes; it may have {}", name.size(),
                            kMaxNameBytes);
   }
   const bool printable = std::all_of(name.begin(), name.end(), [](char c) {
@@ -312,8 +312,8 @@ StatusOr<fs::path> Repository::FolderOf(const std::string& name) const {
   }
   if (folders.empty() && known) {
     return InvalidArgument(
-        "model '{}' was named on the command line and cannot be loaded by clients; start the "
-        "server with --model-repository for those that can",
+        "model '{}' was named on the command line, so clients cannot load it; they can load models "
+        "of a --model-repository",
         name);
   }
   if (folders.empty()) {

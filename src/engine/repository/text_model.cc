@@ -161,7 +161,7 @@ Status ReadModules(const fs::path& folder, fs::path& pooling, SentenceFiles& fil
     if (found == std::end(kKinds) || !type.starts_with("sentence_transformers.")) {
       return InvalidArgument(
           "modules.json has a module '{}', which would change its vectors and is not supported; "
-          "sentence-transformers' own Transformer, Pooling and Normalize are",
+          "Transformer, Pooling and Normalize of sentence-transformers are",
           type);
     }
     const auto place = static_cast<size_t>(found - std::begin(kKinds));
@@ -232,7 +232,8 @@ Status ReadPrompts(const fs::path& folder, SentenceFiles& files) {
       if (!value.is_object())
         return RefuseField(file, key, "is not an object of names and strings");
       for (const auto& [name, prompt] : value.items()) {
-        if (!prompt.is_string()) return RefuseField(file, key, "has something that is not a text");
+        if (!prompt.is_string())
+          return RefuseField(file, key, "has something that is not a string");
         if (prompt.get_ref<const std::string&>().size() > kMaxPromptBytes) {
           return RefuseField(file, key,
                              fmt::format("has a text of more than {} bytes", kMaxPromptBytes));
@@ -380,8 +381,8 @@ StatusOr<std::optional<ClassesConfig>> FindClasses(const Outputs& outputs, const
   if (!problem.empty() && problem != "single_label_classification" &&
       problem != "multi_label_classification") {
     return InvalidArgument(
-        "the \"problem_type\" of its config.json is \"{}\"; single_label_classification and "
-        "multi_label_classification are possible",
+        "the \"problem_type\" of its config.json is \"{}\"; it must be single_label_classification "
+        "or multi_label_classification",
         problem);
   }
   ClassesConfig found{
@@ -417,9 +418,8 @@ StatusOr<EmbeddingConfig> FindEmbedding(const Outputs& outputs, const TextSettin
   }
   if (embedding.pooling.empty()) {
     return InvalidArgument(
-        "how its vectors of tokens ('{}') are pooled is not known: there is no "
-        "1_Pooling/config.json beside its tokenizer.json; `pooling: mean` or `pooling: cls` in "
-        "model.yaml says it",
+        "it is not known how to pool its token vectors ('{}'): there is no 1_Pooling/config.json "
+        "beside its tokenizer.json; set `pooling: mean` or `pooling: cls` in model.yaml",
         tokens->name);
   }
   return embedding;

@@ -270,7 +270,7 @@ Status RequestRules::Prepare(InferRequest& request) const {
     if (!has_rows || input.tensor.shape().rank() == 0) continue;
     rows = input.tensor.shape()[0];
     if (rows <= *max_rows) continue;
-    return InvalidArgument("the request brings {} rows; max_batch_size of the model is {}", rows,
+    return InvalidArgument("the request has {} rows; max_batch_size of the model is {}", rows,
                            *max_rows);
   }
   if (request.sequence.empty()) return absl::OkStatus();

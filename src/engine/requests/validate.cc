@@ -90,7 +90,7 @@ Status FitRows(const Signature& signature, ValidatedRequest& validated) {
   int64_t most = 0;
   for (const Tensor& input : validated.inputs) most = std::max(most, input.shape()[0]);
   if (signature.max_rows > 0 && most > signature.max_rows) {
-    return InvalidArgument("the request brings {} rows; max_batch_size of the model is {}", most,
+    return InvalidArgument("the request has {} rows; max_batch_size of the model is {}", most,
                            signature.max_rows);
   }
   validated.runs_alone = most > kMaxBatchRows || !RowsGiven(validated.inputs);

@@ -567,7 +567,7 @@ StatusOr<Pattern> PatternReader::GatherND(const Node& node) {
     const auto least = place.Least(dims), most = beyond ? beyond->Most(dims) : std::nullopt;
     const bool within = least && *least >= 0 && most && *most < 0;
     if (!within && !data.uniform()) {
-      return Unimplemented("its places are not known to be within axis {}", axis);
+      return Unimplemented("its indices are not known to be within axis {}", axis);
     }
     const Line at = Moved(place, behind);
     const auto follow = [&](Line& line) -> bool {
@@ -623,7 +623,7 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
   };
   if (data.kind == Pattern::Kind::kList) {
     if (dims.size() == 1) return data;
-    if (data.list.size() != 1) return Unimplemented("what it does to a list is not followed");
+    if (data.list.size() != 1) return Unimplemented("its effect on a list is not known");
     data = SpreadOne(std::move(data));
   }
   const auto before = others(data.dims, 0);
@@ -632,7 +632,7 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
     if (open && rest.empty()) {
       const auto all =
           before.size() == 2 ? AllEntries(before[0].second, before[1].second) : std::nullopt;
-      if (before.size() > 1 && !all) return Unimplemented("what it does to axes is not followed");
+      if (before.size() > 1 && !all) return Unimplemented("its effect on axes is not known");
       if (!before.empty()) dims[*open] = all ? *all : before[0].second;
       open.reset();
     }
@@ -647,18 +647,18 @@ StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
     for (const auto& [axis, dim] : others(dims, 0)) {
       const auto same = std::find_if(rest.begin(), rest.end(),
                                      [d = dim](const auto& own) { return own.second == d; });
-      if (same == rest.end()) return Unimplemented("what it does to axes is not followed");
+      if (same == rest.end()) return Unimplemented("its effect on axes is not known");
       rest.erase(same);
     }
-    if (rest.size() > 1) return Unimplemented("what it does to axes is not followed");
+    if (rest.size() > 1) return Unimplemented("its effect on axes is not known");
     if (!rest.empty()) dims[*open] = rest[0].second;
   }
   const auto after = others(dims, 0);
-  if (before.size() != after.size()) return Unimplemented("what it does to axes is not followed");
+  if (before.size() != after.size()) return Unimplemented("its effect on axes is not known");
   std::vector<int> to(data.dims.size(), -1);
   for (size_t i = 0; i < before.size(); ++i) {
     if (before[i].second != after[i].second) {
-      return Unimplemented("what it does to axes is not followed");
+      return Unimplemented("its effect on axes is not known");
     }
     to[before[i].first] = static_cast<int>(after[i].first);
   }
@@ -672,7 +672,7 @@ StatusOr<Pattern> PatternReader::Flatten(const Node& node) {
   const auto all =
       data.uniform() && data.rank() == 2 ? AllEntries(data.dims[0], data.dims[1]) : std::nullopt;
   if (!all || (axis != 0 && axis != 2)) {
-    return Unimplemented("what it does to axes is not followed");
+    return Unimplemented("its effect on axes is not known");
   }
   const Line one = Line::Number(1);
   data.dims = axis == 2 ? std::vector<Line>{*all, one} : std::vector<Line>{one, *all};

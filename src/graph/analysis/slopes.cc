@@ -124,7 +124,7 @@ std::optional<Pattern> PatternReader::TimesSlopes(const Node& node) const {
 StatusOr<Pattern> PatternReader::OfSlopes(const Node& node, const std::vector<Pattern>& inputs,
                                           std::vector<Line> dims) {
   const std::string& op = node.def->name;
-  if (TypeOf(node) != DType::kFloat) return Unimplemented("what it does to slopes is not followed");
+  if (TypeOf(node) != DType::kFloat) return Unimplemented("its effect on slopes is not known");
   const auto own = std::find_if(inputs.begin(), inputs.end(),
                                 [](const Pattern& input) { return input.is_slopes(); });
   if (std::any_of(own + 1, inputs.end(), [](const Pattern& input) { return input.is_slopes(); })) {
@@ -145,7 +145,7 @@ StatusOr<Pattern> PatternReader::OfSlopes(const Node& node, const std::vector<Pa
     return result;
   }
   const bool masks = op == "Where" && own != inputs.begin();
-  if (op != "Add" && !masks) return Unimplemented("what it does to slopes is not followed");
+  if (op != "Add" && !masks) return Unimplemented("its effect on slopes is not known");
   if (masks) {
     const Pattern& fill = inputs[own == inputs.begin() + 1 ? 2 : 1];
     if (!fill.uniform() || !(fill.table.data<float>()[0] < kHides)) {

@@ -38,7 +38,7 @@ class Pager {
       if (graph_.nodes[n].def->domain == "chairlift" && op == "RaggedAttention") {
         CHAIRLIFT_RETURN_IF_ERROR(PageAttention(n, inputs));
       } else if (op.starts_with("Ragged")) {
-        return Unimplemented("{}: it looks beyond a token, and is no causal attention",
+        return Unimplemented("{}: it reads other tokens and is not causal attention",
                              graph_.nodes[n].Describe());
       }
     }

@@ -129,8 +129,7 @@ StatusOr<SourceFeatures> FindFeatures(const Graph& encoder, const EncoderPorts& 
   if (features.rows < 1 || features.rows > kMostFeatures || features.frames < 1 ||
       features.frames > kMostFeatures / features.rows) {
     return Unimplemented(
-        "how many rows and frames 'input_features' {} has is not known, or together they are more "
-        "than {}",
+        "'input_features' {} must have a known number of rows and frames, at most {} together",
         shape.ToString(), kMostFeatures);
   }
   return features;

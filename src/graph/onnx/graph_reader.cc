@@ -569,8 +569,8 @@ class Reader {
     if (referred.empty()) return Given{&proto, &scope};
     if (scope.attributes == nullptr) {
       return InvalidArgument(
-          "attribute '{}' refers to attribute '{}' of a function, but is in none", proto.name(),
-          referred);
+          "attribute '{}' refers to attribute '{}' of a function, but is outside of every function",
+          proto.name(), referred);
     }
     const auto it = scope.attributes->find(referred);
     if (it == scope.attributes->end()) return Given{};
@@ -677,7 +677,7 @@ class Reader {
   Status CountInlined(int64_t nodes) {
     inlined_nodes_ += nodes;
     if (inlined_nodes_ <= kMaxInlinedNodes) return absl::OkStatus();
-    return ResourceExhausted("the model's functions unfold into more than {} nodes",
+    return ResourceExhausted("the model's functions expand to more than {} nodes",
                              kMaxInlinedNodes);
   }
 
@@ -739,7 +739,7 @@ class Reader {
         continue;
       }
       if (id == kNoValue) {
-        return InvalidArgument("function {}: output '{}' is defined by nothing", proto.name(),
+        return InvalidArgument("function {}: no node computes output '{}'", proto.name(),
                                proto.output(i));
       }
       if (scope.is_main() && main_outputs_.contains(name)) {

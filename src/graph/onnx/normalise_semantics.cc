@@ -46,7 +46,7 @@ Status BatchNormalizationTraining(OnnxNode& node, Rewriter& rewriter) {
   for (size_t i = 0; i < 5; ++i) {
     if (!HasInput(node, i)) return InvalidArgument("it takes 5 inputs");
   }
-  if (node.outputs.empty()) return InvalidArgument("it gives at least one output");
+  if (node.outputs.empty()) return InvalidArgument("it must have at least one output");
   const ValueId x = node.inputs[0];
   const SymbolicShape shape = rewriter.info(x).shape;
   if (!shape.has_rank() || shape.rank() < 2) {

@@ -39,8 +39,7 @@ Status NormaliseTextCast(OnnxNode& node, Rewriter& rewriter) {
   const DType number = from == DType::kBytes ? to : from;
   if (!(kFullFloatTypes | kIntegerTypes).Contains(number) && to != DType::kBytes) {
     return Unimplemented(
-        "a cast from strings to {} is not supported; to float32, float64 and "
-        "integers it is",
+        "a cast from strings to {} is not supported; casts to float32, float64 and integers are",
         DTypeName(number));
   }
   if (kHalfTypes.Contains(number)) {

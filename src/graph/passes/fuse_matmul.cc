@@ -226,7 +226,7 @@ class MatMulFuser : private Absorber {
     const char* why = links_.SoleReader(node.inputs[0]) != n ? "others read the product before it"
                       : !before.attributes.String("activation", "").empty()
                           ? "the product before it has an activation already"
-                          : "the product before it is none of matrices with a bias";
+                          : "the product before it is not of matrices with a bias";
     notes_.push_back(node.Describe() + ": " + why);
   }
 

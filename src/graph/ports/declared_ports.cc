@@ -144,7 +144,8 @@ class PortsRewriter {
     for (const ComputedInput& input : ports_.computed) {
       CHAIRLIFT_RETURN_IF_ERROR(CheckName(graph_.inputs, input.name, input.dtype, "input"));
       if (Port(ports_.inputs, input.name) != nullptr || !computed.insert(input.name).second) {
-        return InvalidArgument("input '{}' is computed, and given a second time", input.name);
+        return InvalidArgument("input '{}' is given, but it is computed from other inputs",
+                               input.name);
       }
     }
     for (const ComputedInput& input : ports_.computed) {

@@ -502,7 +502,7 @@ class Proof {
     const std::vector<Extent>& dims = *grid.dims;
     const int first = 4 - static_cast<int>(dims.size());  // the position of its axis 0
     if (grid.bits.dtype() != DType::kFloat || first < 0) {
-      return Unimplemented("is no float32 of rank 4");
+      return Unimplemented("is not float32 of rank 4");
     }
     for (int axis = 0; axis < static_cast<int>(dims.size()); ++axis) {
       const Extent& dim = dims[static_cast<size_t>(axis)];

@@ -36,7 +36,7 @@ StatusOr<Distribution> DistributionOf(const Attributes& attributes) {
   if (name == "uniform") return Distribution::kUniform;
   if (name == "normal") return Distribution::kNormal;
   if (name == "gumbel") return Distribution::kGumbel;
-  return InvalidArgument("distribution is '{}', which is not known", name);
+  return InvalidArgument("distribution '{}' is not supported", name);
 }
 
 Status InferRandom(InferContext& context) {

@@ -103,7 +103,7 @@ Status DepthwiseAccepts(const Convolution& c, const CompileContext& context) {
       c.groups != c.out_channels || context.constant(1) == nullptr || !blocked(context.inputs[0]) ||
       !blocked(context.outputs[0]) ||
       (c.residual_input >= 0 && !blocked(context.inputs[c.residual_input]))) {
-    return Unimplemented("it is for one filter a channel, constant, on blocked channels");
+    return Unimplemented("it needs one constant filter per channel and blocked channels");
   }
   if (context.inputs[0].size() == 0) return Unimplemented("its input is empty");
   if (const Depthwise s = DepthwiseOf(c); !s.rows.EdgesFit(s.RowsAtOnce())) {

@@ -117,7 +117,7 @@ StatusOr<std::unique_ptr<Kernel>> CompilePointwise(const Convolution& c,
     return all_groups / c.groups % ChannelBlock() == 0;
   };
   if (c.groups > 1 && !(whole(c.channels) && whole(c.out_channels))) {
-    return Unimplemented("its groups are not of whole blocks");
+    return Unimplemented("its groups do not fill whole blocks of channels");
   }
   Pointwise s;
   s.block = ChannelBlock();

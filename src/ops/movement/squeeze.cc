@@ -77,7 +77,7 @@ Status InferUnsqueeze(InferContext& context) {
   const auto axes = context.known_elements(1);
   if (in.has_rank() && axes) {
     if (axes->size() > static_cast<size_t>(kMaxRank)) {
-      return InvalidArgument("{} axes are more than {}", axes->size(), kMaxRank);
+      return InvalidArgument("{} axes are given; the limit is {}", axes->size(), kMaxRank);
     }
     const int rank = in.rank() + static_cast<int>(axes->size());
     CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int> checked, NormalizeAxes(*axes, rank));
@@ -89,7 +89,8 @@ Status InferUnsqueeze(InferContext& context) {
     }
   } else if (in.has_rank()) {
     if (const int64_t count = AxisCount(context); count >= 0) {
-      if (count > kMaxRank) return InvalidArgument("{} axes are more than {}", count, kMaxRank);
+      if (count > kMaxRank)
+        return InvalidArgument("{} axes are given; the limit is {}", count, kMaxRank);
       out = SymbolicShape::OfRank(in.rank() + static_cast<int>(count));
     }
   }

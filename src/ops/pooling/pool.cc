@@ -28,7 +28,9 @@ Status InferPool(InferContext& context) {
       CHAIRLIFT_ASSIGN_OR_RETURN(out[i + 2], window.OutputDim(i, x[i + 2]));
     }
   }
-  if (context.attributes().Int("p", 2) < 1) return InvalidArgument("p must be at least 1");
+  if (const int64_t p = context.attributes().Int("p", 2); p < 1) {
+    return InvalidArgument("attribute p is {}; it must be at least 1", p);
+  }
   if (context.num_outputs() > 1) context.set_output(1, DType::kInt64, out);
   context.set_output(0, context.dtype(0), std::move(out));
   return absl::OkStatus();

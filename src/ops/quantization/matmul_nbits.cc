@@ -43,7 +43,8 @@ StatusOr<BlockwiseShape> BlockwiseShapeOf(const Attributes& attributes) {
   }
   constexpr int64_t kMostEntries = int64_t{1} << 31;  // per row or column
   if (s.k < 1 || s.n < 1 || s.k > kMostEntries || s.n > kMostEntries) {
-    return InvalidArgument("its K and N are {} and {}", s.k, s.n);
+    return InvalidArgument("attributes K and N are {} and {}; they must be from 1 to {}", s.k, s.n,
+                           kMostEntries);
   }
   s.bits = static_cast<int>(bits);
   return s;

@@ -95,7 +95,7 @@ class LookupKernel final : public Kernel {
       } else if (table_.fallback.present()) {
         from = table_.fallback.raw();
       } else {
-        return InvalidArgument("'{}' is none of the {} known categories", Quoted(x[i]),
+        return InvalidArgument("'{}' is not one of the {} known categories", Quoted(x[i]),
                                table_.keys.size());
       }
       std::memcpy(out + static_cast<size_t>(i) * width, from, width);

@@ -123,7 +123,7 @@ Status EncodeClasses(const InferResponse& response, const TextFormat& format, st
   const auto classes = static_cast<int64_t>(format.labels.size());
   if (scores == nullptr || scores->dtype() != DType::kFloat || scores->shape()[1] != classes ||
       (format.single && scores->shape()[0] != 1)) {
-    return Internal("the model gave no scores of its {} classes", classes);
+    return Internal("the model returned no scores of its {} classes", classes);
   }
   std::vector<size_t> order(format.labels.size());
   if (!format.single) json->push_back('[');

@@ -284,7 +284,7 @@ StatusOr<Answers> AnswersOf(const InferResponse& response) {
   const Tensor* const tokens = FindTextOutput(outputs, "num_tokens", DType::kInt64);
   if (texts == nullptr || reasons == nullptr || prompt == nullptr || tokens == nullptr ||
       reasons->size() != texts->size() || prompt->size() < 1) {
-    return Internal("the model gave no text");
+    return Internal("the model returned no text");
   }
   Answers answers{TextsOf(*texts), TextsOf(*reasons)};
   for (const int64_t count : prompt->values<int64_t>()) answers.prompt_tokens += count;
@@ -464,7 +464,7 @@ Status EncodeCompletion(const InferResponse& response, const CompletionFormat& f
 Status EncodeCompletionPart(const CompletionFormat& format, const InferPart& part,
                             std::string* json) {
   const Tensor* const text = FindTextOutput(part.outputs, "text_output", DType::kBytes);
-  if (text == nullptr || text->size() != 1) return Internal("the model gave no text");
+  if (text == nullptr || text->size() != 1) return Internal("the model returned no text");
   CHAIRLIFT_ASSIGN_OR_RETURN(const TokenLogprobs logprobs, TokenLogprobs::Of(part.outputs));
   AppendHead(format, json);
   json->push_back('[');

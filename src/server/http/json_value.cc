@@ -121,7 +121,7 @@ StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batc
       return read.Reshaped(shape);
     }
     if (value.get_string().get(text) == 0) return TextTensor(shape, {std::string(text)});
-    return InvalidArgument("{} is not a text", Excerpt(value));
+    return InvalidArgument("{} is not a string", Excerpt(value));
   }
   Tensor tensor = Tensor::Allocate(spec.dtype, given);
   if (given.rank() == 0) {

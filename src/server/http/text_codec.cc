@@ -97,7 +97,7 @@ Status EncodeVectors(Endpoint endpoint, const InferResponse& response, const Tex
   const Tensor* vectors = FindMatrix(response, "embedding");
   if (vectors == nullptr) vectors = FindMatrix(response, "pooled");
   if (vectors == nullptr || vectors->dtype() != DType::kFloat) {
-    return Internal("the model gave no vectors");
+    return Internal("the model returned no vectors");
   }
   const auto whole = static_cast<size_t>(vectors->shape()[1]);
   if (format.dimensions > vectors->shape()[1]) {
@@ -136,7 +136,7 @@ Status EncodeScores(Endpoint endpoint, const InferResponse& response, const Text
                     std::string* json) {
   const Tensor* const logits = FindMatrix(response, "logits");
   if (logits == nullptr || logits->dtype() != DType::kFloat || logits->shape()[1] != 1) {
-    return Internal("the model gave no score of each pair");
+    return Internal("the model must return one score for each pair");
   }
   std::vector<std::pair<float, int64_t>> scores;
   for (const float logit : logits->values<float>()) {

@@ -91,7 +91,7 @@ Status AppendText(dom::element value, std::string_view what, TextInputs* to) {
     return absl::OkStatus();
   }
   if (value.get_array().get(array) != 0) {
-    return InvalidArgument("\"{}\" has {} in it, which is not a text or a list of token ids", what,
+    return InvalidArgument("\"{}\" contains {}, which is not a string or a list of token ids", what,
                            Excerpt(value));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(to->texts.emplace_back(), ReadIds(array, what));
@@ -123,7 +123,7 @@ Status ReadDocuments(dom::element value, std::string_view what, TextInputs* to) 
       if (element["text"].get(text) == 0) element = text;
     }
     if (!element.is_string()) {
-      return InvalidArgument("\"{}\" has {} in it, which is not a text", what, Excerpt(element));
+      return InvalidArgument("\"{}\" contains {}, which is not a string", what, Excerpt(element));
     }
     CHAIRLIFT_RETURN_IF_ERROR(AppendText(element, what, to));
   }
@@ -168,7 +168,7 @@ Status ReadFields(const dom::object& root, bool parameters, FieldReader read) {
       const bool twice =
           !setting.is_null() && root.at_key(name).get(other) == 0 && !other.is_null();
       if (twice) {
-        return InvalidArgument("\"{}\" is given twice: beside \"parameters\", and in it", name);
+        return InvalidArgument("\"{}\" is given twice: beside \"parameters\" and inside it", name);
       }
     }
   }

@@ -56,7 +56,7 @@ StatusOr<TokenLogprobs> TokenLogprobs::Of(std::span<const NamedTensor> outputs) 
   const bool none = own.top_tokens_ == nullptr && own.top_logprobs_ == nullptr;
   if (shape.rank() != 2 || !fits(own.logprobs_) || !fits(own.offsets_) ||
       !(none || (fits_top(own.top_tokens_) && fits_top(own.top_logprobs_)))) {
-    return Internal("the model gave log-probabilities of other tokens");
+    return Internal("the model returned log-probabilities of other tokens");
   }
   return own;
 }

@@ -61,7 +61,7 @@ Status DecodeTokenize(const dom::object& root, const protocol::Service& service,
   for (size_t i = 0; i < texts.texts.size(); ++i) {
     bytes += texts.texts[i].size();
     if ((texts.kinds[i] == TextKind::kIds) != decodes) {
-      return InvalidArgument("\"{}\" has {} in it; it must be {}, or a list of such", texts_key,
+      return InvalidArgument("\"{}\" contains {}; it must be {}, or a list of them", texts_key,
                              decodes ? "a text" : "token ids",
                              decodes ? "a list of token ids" : "a text");
     }

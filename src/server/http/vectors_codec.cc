@@ -106,7 +106,7 @@ Status DecodeVectors(const dom::object& root, const protocol::Service& service,
 Status EncodeSimilarity(const InferResponse& response, std::string* json) {
   const Tensor* const vectors = FindMatrix(response, "pooled");
   if (vectors == nullptr || vectors->dtype() != DType::kFloat || vectors->shape()[0] < 1) {
-    return Internal("the model gave no vectors");
+    return Internal("the model returned no vectors");
   }
   const auto size = static_cast<size_t>(vectors->shape()[1]);
   const std::span<const float> all = vectors->values<float>();
@@ -127,7 +127,7 @@ Status EncodeTokenVectors(const InferResponse& response, std::string* json) {
   const Tensor* const counts = FindMatrix(response, "num_tokens");
   if (vectors == nullptr || vectors->dtype() != DType::kFloat || counts == nullptr ||
       counts->dtype() != DType::kInt64 || CountTokens(response) != vectors->shape()[0]) {
-    return Internal("the model gave no vectors of all tokens");
+    return Internal("the model returned no vectors of single tokens");
   }
   const auto size = static_cast<size_t>(vectors->shape()[1]);
   const float* next = vectors->data<float>();

@@ -187,7 +187,7 @@ struct Metrics::Impl {
                            .Register(registry)),
         rows_family(prometheus::BuildHistogram()
                         .Name("chairlift_batch_rows")
-                        .Help("Rows of the batch that each answered request rode in")
+                        .Help("Rows of the largest batch that an answered request was in")
                         .Register(registry)) {}
 
   ModelHistograms Find(const std::string& model, const std::string& version) {

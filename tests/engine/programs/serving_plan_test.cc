@@ -39,32 +39,33 @@ TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
 TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
   const auto refusal = [](const auto& plan) { return std::string(plan.status().message()); };
   EXPECT_THAT(refusal(PlanServing({.max_batch_tokens = 9}, {true, ""}, 1)),
-              HasSubstr("max_batch_tokens is 9, which policy 'window' does not use; 'tokens' or "
+              HasSubstr("max_batch_tokens is 9, but policy 'window' does not use it; 'tokens' or "
                         "'continuous' does"));
-  EXPECT_THAT(refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
-              HasSubstr("policy 'tokens' does not use; 'window' or 'length_dp' or 'staged' does"));
+  EXPECT_THAT(
+      refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
+      HasSubstr("policy 'tokens' does not use it; 'window' or 'length_dp' or 'staged' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.latency_objective_us = 7}, {}, 1)),
               HasSubstr("latency_objective_us is 7"));
   EXPECT_THAT(refusal(PlanPaddedServing({.policy = "naive", .latency_objective_us = 7}, "", 1)),
               HasSubstr("'length_dp' or 'staged' does"));
   EXPECT_THAT(refusal(PlanCellServing({.queue_delay_us = 7}, "", {}, {})), HasSubstr("'cellular'"));
   EXPECT_THAT(refusal(PlanServing({.buffer_pairs = 3}, {true, ""}, 1)),
-              HasSubstr("buffer_pairs is 3, which policy 'window' does not use; 'staged' does"));
+              HasSubstr("buffer_pairs is 3, but policy 'window' does not use it; 'staged' does"));
   EXPECT_THAT(refusal(PlanCellServing({.preferred_batch_sizes = {2, 4}}, "", {}, {})),
-              HasSubstr("preferred_batch_sizes is [2, 4], which policy 'cellular' does not use; "
+              HasSubstr("preferred_batch_sizes is [2, 4], but policy 'cellular' does not use it; "
                         "'window' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.time_slice_us = 0}, {}, 1)),
-              HasSubstr("time_slice_us is 0, which policy 'tokens' does not use"));
+              HasSubstr("time_slice_us is 0, but policy 'tokens' does not use it"));
   EXPECT_THAT(refusal(PlanServing({.padding_mask = "mask"}, {true, ""}, 1)),
-              HasSubstr("padding_mask is 'mask', which policy 'window' does not use"));
+              HasSubstr("padding_mask is 'mask', but policy 'window' does not use it"));
   EXPECT_THAT(refusal(PlanServing({.prefix_caching = false}, {true, ""}, 1)),
-              HasSubstr("prefix_caching is false, which policy 'window' does not use"));
+              HasSubstr("prefix_caching is false, but policy 'window' does not use it"));
   EXPECT_TRUE(PlanGenerationServing({.prefix_caching = false}, "", 9).ok());
   EXPECT_THAT(refusal(PlanGenerationServing({.policy = "static"}, "", 9)),
               HasSubstr("are served with 'continuous'"));
   EXPECT_TRUE(PlanPaddedServing({.queue_delay_us = 7, .latency_objective_us = 7}, "", 1).ok());
   EXPECT_THAT(refusal(PlanServing({.policy = "none", .queue_delay_us = 7}, {true, ""}, 1)),
-              HasSubstr("queue_delay_us is 7, which policy 'none' does not use"));
+              HasSubstr("queue_delay_us is 7, but policy 'none' does not use it"));
   EXPECT_TRUE(PlanServing({.queue_delay_us = 7}, {false, "no"}, 1).ok());
 }
 
@@ -122,7 +123,7 @@ TEST(PlanServingTest, TasksHaveStepsButForThoseOfIdeal) {
   }
   const auto refused =
       PlanCellServing({.policy = "ideal", .time_slice_us = 7}, "", {"a"}, types).status();
-  EXPECT_THAT(Message(refused), HasSubstr("time_slice_us is 7, which policy 'ideal'"));
+  EXPECT_THAT(Message(refused), HasSubstr("time_slice_us is 7, but policy 'ideal'"));
 }
 
 TEST(PlanServingTest, BatchingCanBeTurnedOff) {

@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
                [](InferRequest& r) {
                  r.inputs = {{"ids", Ids({9, 5})}, {"scale", Floats({9, 5, 3})}};
                },
-               "brings 9 rows; max_batch_size of the model is 8"},
+               "has 9 rows; max_batch_size of the model is 8"},
         Misfit{"unknown output", [](InferRequest& r) { r.outputs = {"x"}; },
                "no output 'x' (there are: 'y', 'z')"},
         Misfit{"output asked for twice",

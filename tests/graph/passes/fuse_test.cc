@@ -351,7 +351,7 @@ TEST(FuseMatMulTest, WhatDoesNotFitStays) {
   const PassResult r = RunPass("fuse_matmul", std::move(m).Build());
   EXPECT_EQ(r.rewrites, 0);
   ASSERT_EQ(r.notes.size(), 3u);
-  EXPECT_NE(r.notes[0].find("(Relu): the product before it is none of matrices with a bias"),
+  EXPECT_NE(r.notes[0].find("(Relu): the product before it is not of matrices with a bias"),
             std::string::npos)
       << r.notes[0];
   EXPECT_NE(r.notes[1].find("[4,1] is neither one value a column of the product [n,4] nor"),

@@ -343,7 +343,7 @@ TEST(MatMulNBitsTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(error("block_size", int64_t{1} << 17), HasSubstr("block_size is 131072"));
   EXPECT_THAT(error("block_size", int64_t{1} << 62), HasSubstr("block_size is"));
   EXPECT_THAT(error("K", 65), HasSubstr("A is [2,64], but K is 65"));
-  EXPECT_THAT(error("K", 0), HasSubstr("its K and N are 0 and 40"));
+  EXPECT_THAT(error("K", 0), HasSubstr("attributes K and N are 0 and 40"));
   EXPECT_THAT(error("N", 41),
               HasSubstr("B is [40,2,16]; with these attributes it must be [41,2,16]"));
   const auto resized = [](size_t input, DType dtype, const Shape& shape) {

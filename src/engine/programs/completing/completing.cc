@@ -63,7 +63,7 @@ StatusOr<Signature> SignatureOfTexts(const Signature& model) {
     return InvalidArgument("it takes '{}', which no tokenizer gives", kNotOfTexts);
   }
   if (!has(model.inputs, "input_ids") || !has(model.outputs, "output_ids")) {
-    return InvalidArgument("it takes no 'input_ids', or gives no 'output_ids'");
+    return InvalidArgument("it has no input 'input_ids' or no output 'output_ids'");
   }
   Signature signature;
   const Dim prompts = Dim::Symbol("prompts");

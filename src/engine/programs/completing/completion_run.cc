@@ -31,7 +31,7 @@ StatusOr<const Tensor*> FindOutput(std::span<const NamedTensor> outputs, const c
     if (output.tensor.dtype() == dtype) return &output.tensor;
     return Internal("its '{}' is {}", name, DTypeName(output.tensor.dtype()));
   }
-  return Internal("it gave no '{}'", name);
+  return Internal("it returned no '{}'", name);
 }
 
 // The part for one answer if there are several: [n, …].
@@ -297,7 +297,7 @@ Status CompletionRun::TakeScores(size_t index, const InferResponse& response) {
   tokens.insert(tokens.begin(), {.id = prompt.ids[0], .logprob = kNoLogprob});
   const bool same = std::equal(tokens.begin(), tokens.end(), prompt.ids.begin(), prompt.ids.end(),
                                [](const ModelToken& token, int64_t id) { return token.id == id; });
-  if (!same) return Internal("it gave other tokens than the prompt's");
+  if (!same) return Internal("it returned other tokens than the prompt's");
   prompt.tokens = std::move(tokens);
   to_echo_.push_back(index);
   return absl::OkStatus();
@@ -322,7 +322,7 @@ CompletionRun::Call CompletionRun::ReadPrompt(size_t index) {
 Status CompletionRun::TakePromptText(size_t index, const InferResponse& response) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const read,
                              FindOutput(response.outputs, "text", DType::kBytes));
-  if (read->size() != 1) return Internal("it gave {} strings", read->size());
+  if (read->size() != 1) return Internal("it returned {} strings", read->size());
   std::string text(TextsOf(*read)[0]);
   std::vector<TextToken> tokens;
   if (request_.logprobs) {
@@ -406,7 +406,7 @@ StatusOr<std::vector<CompletionRun::ModelToken>> CompletionRun::TokensIn(
   if (!request_.logprobs) return tokens;
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor logprobs,
                              TokenOutput(outputs, "token_logprobs", DType::kFloat, row, 1));
-  if (logprobs.size() != ids.size()) return Internal("it gave too few log-probabilities");
+  if (logprobs.size() != ids.size()) return Internal("it returned too few log-probabilities");
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i].logprob = logprobs.values<float>()[i];
   if (*request_.logprobs < 1) return tokens;
   CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor likely,
@@ -415,7 +415,7 @@ StatusOr<std::vector<CompletionRun::ModelToken>> CompletionRun::TokensIn(
                              TokenOutput(outputs, "top_logprobs", DType::kFloat, row, 2));
   const Shape wanted{ids.size(), *request_.logprobs};
   if (likely.shape() != wanted || likely_logprobs.shape() != wanted) {
-    return Internal("it gave log-probabilities of shape {}, not {}", likely.shape().ToString(),
+    return Internal("it returned log-probabilities of shape {}, not {}", likely.shape().ToString(),
                     wanted.ToString());
   }
   for (size_t i = 0, at = 0; i < tokens.size(); ++i) {
@@ -520,7 +520,7 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
     own.reading = false;
     CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor* const text,
                                FindOutput(response->outputs, "text", DType::kBytes));
-    if (text->size() != 1) return Internal("it gave {} strings", text->size());
+    if (text->size() != 1) return Internal("it returned {} strings", text->size());
     std::string piece(TextsOf(*text)[0]);
     const size_t added = end - own.read;
     if (run.request_.logprobs) {
@@ -528,7 +528,7 @@ std::optional<CompletionRun::Call> CompletionRun::Read(size_t index) {
                                  FindOutput(response->outputs, "lengths", DType::kInt64));
       const auto values = lengths->values<int64_t>();
       const auto from = static_cast<size_t>(known);
-      if (values.size() < from) return Internal("it gave {} lengths", values.size());
+      if (values.size() < from) return Internal("it returned {} lengths", values.size());
       CHAIRLIFT_RETURN_IF_ERROR(
           run.TakeTextTokens(index, added, values.subspan(from), last || held_long, piece));
     }

@@ -29,7 +29,7 @@ StatusOr<Json> ReadConfig(const fs::path& file) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(file, kMaxConfigBytes + 1));
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || text.size() > kMaxConfigBytes) {
-    return InvalidArgument("{} is no JSON object of at most {} bytes", file.string(),
+    return InvalidArgument("{} is not a JSON object of at most {} bytes", file.string(),
                            kMaxConfigBytes);
   }
   return json;

@@ -134,7 +134,10 @@ Status CheckSampling(const SamplingOptions& options) {
     return InvalidArgument("temperature is {}; it must be from 0 to {}", options.temperature,
                            kMostTemperature);
   }
-  if (options.top_k < 0) return InvalidArgument("top_k must be from 1 up, or 0 or -1 for all");
+  if (options.top_k < 0) {
+    return InvalidArgument("top_k is {}; it must be at least 1, or 0 or -1 for all tokens",
+                           options.top_k);
+  }
   if (!(options.top_p >= 0 && options.top_p <= 1)) {
     return InvalidArgument("top_p is {}; it must be from 0 to 1", options.top_p);
   }

@@ -177,7 +177,7 @@ StatusOr<std::vector<NamedTensor>> ShownOutputs(const PipelineConfig& config,
     const std::string& from = MadeFrom(config, name);
     const auto found = std::find_if(wired.begin(), wired.end(),
                                     [&](const NamedTensor& output) { return output.name == from; });
-    if (found == wired.end()) return Internal("its steps gave no '{}'", name);
+    if (found == wired.end()) return Internal("its steps returned no '{}'", name);
     NamedTensor& made = outputs.emplace_back(*found);
     made.name = name;
     if (config.classes) {

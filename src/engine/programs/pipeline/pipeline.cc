@@ -294,9 +294,8 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
     steps += program.steps();
   }
   if (steps > kMaxPipelineSteps) {
-    return InvalidArgument(
-        "it has {} steps, those of the pipelines in it included; at most {} are possible", steps,
-        kMaxPipelineSteps);
+    return InvalidArgument("it has {} steps, including those of nested pipelines; it may have {}",
+                           steps, kMaxPipelineSteps);
   }
   auto wired = std::make_shared<WiredPipeline>();
   wired->config = config;
@@ -445,19 +444,19 @@ class PipelineProgram final : public Program {
       const Shape& shape = request.inputs[i].shape();
       const int64_t rows = request.inputs[0].shape().rank() > 0 ? request.inputs[0].shape()[0] : 0;
       if (rows < 1 || rows > kMaxBatchRows) {
-        return InvalidArgument("the request brings {} rows; it must bring 1 to {}", rows,
+        return InvalidArgument("the request has {} rows; it must have 1 to {}", rows,
                                kMaxBatchRows);
       }
       if (shape.rank() > 0 && shape[0] == rows) continue;
       return InvalidArgument(
-          "input '{}' has shape {}, and input '{}' has {} rows; they must have as many",
+          "input '{}' has shape {}, and input '{}' has {} rows; they must have the same number",
           signature_.inputs[i].name, shape.ToString(), signature_.inputs[0].name, rows);
     }
     const int64_t all = request.inputs[0].shape()[0];
     if (signature_.own_lengths && all > 1) {
       return InvalidArgument(
-          "the request brings {} rows, and their results have lengths of their own, which one "
-          "tensor cannot hold: send requests of one row each",
+          "the request has {} rows whose results differ in length, which one tensor cannot hold: "
+          "send requests of one row each",
           all);
     }
     return absl::OkStatus();
@@ -515,8 +514,8 @@ class PipelineProgram final : public Program {
     if (!TakesAndGivesTheSame(signature.inputs, signature_.inputs) ||
         !TakesAndGivesTheSame(signature.outputs, signature_.outputs)) {
       return Unavailable(
-          "a model of its steps has changed, so that it takes or gives other tensors than when it "
-          "was loaded: load it again");
+          "a model of its steps was replaced, and its inputs or outputs differ from those at load: "
+          "load the pipeline again");
     }
     now.wired = *std::move(again);
     const std::lock_guard<std::mutex> lock(mutex_);

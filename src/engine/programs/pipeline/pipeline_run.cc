@@ -123,7 +123,7 @@ Status PipelineRun::Take(size_t step, InferResponse& answer) {
     const auto found =
         std::find_if(answer.outputs.begin(), answer.outputs.end(),
                      [&](const NamedTensor& output) { return output.name == given.output; });
-    if (found == answer.outputs.end()) return Internal("it gave no '{}'", given.output);
+    if (found == answer.outputs.end()) return Internal("it returned no '{}'", given.output);
     const int64_t bytes = HeldBytes(found->tensor);
     if (limits_.bytes != nullptr) {
       if (const ByteBudget* const lacking = limits_.bytes->Take(bytes)) {

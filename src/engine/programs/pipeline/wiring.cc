@@ -245,7 +245,8 @@ class Wirer {
         if (!values_[value].step && !models_[step]->batches) wiring.counts_rows = false;
       }
       if (wiring.steps[step].gives.empty()) {
-        return InvalidArgument("{}: nobody reads what it gives", StepName(config_, step));
+        return InvalidArgument("{}: no later step and no output of the pipeline uses it",
+                               StepName(config_, step));
       }
     }
     for (const size_t output : outputs_) {

@@ -97,7 +97,7 @@ void ReadSettings(const YamlValue& settings, FunctionConfig& config) {
       const std::string name = model.Name();
       config.calls.emplace(name, name);
       if (config.calls.size() > kMostCalledModels) {
-        model.Refuse("a function calls at most {} models", kMostCalledModels);
+        model.Refuse("more than {} models, which is the limit", kMostCalledModels);
       }
     }
   }

@@ -153,7 +153,7 @@ StatusOr<std::string> Encode(const RunMessage& message) {
   Put(text, message.output_room);
   for (const PlacedTensor& tensor : message.inputs) PutTensor(text, tensor);
   if (text.size() > kMaxMessageBytes) {
-    return InvalidArgument("a batch of {} inputs is described by {} bytes; at most {} are possible",
+    return InvalidArgument("the description of a batch of {} inputs has {} bytes; it may have {}",
                            message.inputs.size(), text.size(), kMaxMessageBytes);
   }
   return text;

@@ -88,7 +88,7 @@ class ProcessProgram final : public Program {
     for (size_t i = 0; i < validated.inputs.size(); ++i) {
       if (validated.inputs[i].shape()[0] == validated.inputs[0].shape()[0]) continue;
       return InvalidArgument(
-          "input '{}' has {} rows, and input '{}' has {}; they must have as many",
+          "input '{}' has {} rows, and input '{}' has {}; they must have the same number",
           signature_.inputs[i].name, validated.inputs[i].shape()[0], signature_.inputs[0].name,
           validated.inputs[0].shape()[0]);
     }
@@ -97,7 +97,7 @@ class ProcessProgram final : public Program {
           static_cast<int32_t>(std::min<int64_t>(validated.inputs[0].shape()[0], kMaxBatchRows));
     }
     if (validated.inputs[0].shape()[0] > kMaxBatchRows) {
-      return InvalidArgument("the request brings {} rows; at most {} are possible",
+      return InvalidArgument("the request has {} rows; it may have {}",
                              validated.inputs[0].shape()[0], kMaxBatchRows);
     }
     if (forms_.any) CHAIRLIFT_RETURN_IF_ERROR(FitRagged(validated));
@@ -149,8 +149,8 @@ class ProcessProgram final : public Program {
     const int64_t most = validated.rows > 1 ? config_.max_batch_bytes : config_.max_request_bytes;
     if (bytes > most) {
       return InvalidArgument(
-          "the request brings {} rows of {} bytes together; at most {} are possible: send requests "
-          "of one row each",
+          "the request has {} rows of {} bytes in total; it may have {} bytes: send requests of "
+          "one row each",
           validated.rows, bytes, most);
     }
     const int64_t share = bytes * plan_.scheduling.max_batch_size / config_.max_batch_bytes;

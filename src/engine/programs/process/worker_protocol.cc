@@ -13,7 +13,7 @@ namespace {
 
 // Clients see these names, so they must be unique; dimension 0 is the rows.
 Status CheckSignature(std::span<const SymbolicSpec> tensors, const char* kind) {
-  if (tensors.empty()) return InvalidArgument("a function without {}s", kind);
+  if (tensors.empty()) return InvalidArgument("the function has no {}s", kind);
   std::set<std::string_view> names;
   for (const SymbolicSpec& tensor : tensors) {
     if (tensor.name.empty() || !names.insert(tensor.name).second) {
@@ -55,7 +55,8 @@ Status WorkerProtocol::CheckSequence(uint64_t sequence) const {
                            in_flight_.front().sequence);
   }
   if (needs_room_) {
-    return InvalidArgument("batch {} was answered before the room it asked for came", sequence);
+    return InvalidArgument("batch {} was answered before it got the memory that it asked for",
+                           sequence);
   }
   return absl::OkStatus();
 }

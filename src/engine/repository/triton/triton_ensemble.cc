@@ -94,7 +94,7 @@ StatusOr<PipelineConfig> ReadEnsemble(const triton::ModelConfig& from) {
   std::vector<StepConfig> steps;
   for (const triton::ModelEnsembling::Step& step : from.ensemble_scheduling().step()) {
     if (steps.size() == kMaxPipelineSteps) {
-      return InvalidArgument("ensemble_scheduling has {} steps; at most {} are possible",
+      return InvalidArgument("ensemble_scheduling has {} steps; it may have {}",
                              from.ensemble_scheduling().step_size(), kMaxPipelineSteps);
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(StepConfig read, ReadStep(step, static_cast<int>(steps.size()) + 1));

@@ -244,7 +244,7 @@ Status MultiHeadAttention(Maker& make) {
     return Unimplemented("queries, keys and values in one input are not supported; it needs all 3");
   }
   if (make.has(6) != make.has(7)) {
-    return InvalidArgument("past_key and past_value have to be given together");
+    return InvalidArgument("past_key and past_value must be given together");
   }
   const int64_t heads = Heads(make);
   std::vector<ValueId> parts = {make.in(0), make.in(1), make.in(2)};

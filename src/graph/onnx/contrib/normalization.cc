@@ -75,7 +75,7 @@ Status SkipSimplifiedLayerNormalization(Maker& make) {
 
 Status NormalisedEmbedding(Maker& make, const Embedding& e) {
   if ((e.segments == kNoValue) != (e.segment_table == kNoValue)) {
-    return InvalidArgument("segment_ids and segment_embedding have to be given together");
+    return InvalidArgument("segment_ids and segment_embedding must be given together");
   }
   ValueId places = kNoValue;
   if (e.position_ids != kNoValue) {

@@ -68,8 +68,7 @@ Labels ReadLabels(Maker& make, const char* ints, const char* strings) {
   const std::vector<int64_t> numbers = make.attributes().Ints(ints);
   std::vector<std::string> texts = make.attributes().Strings(strings);
   if (numbers.empty() == texts.empty()) {
-    make.Fail(
-        InvalidArgument("one of its attributes '{}' and '{}' has to be given", ints, strings));
+    make.Fail(InvalidArgument("one of its attributes '{}' and '{}' must be given", ints, strings));
     return {};
   }
   if (!numbers.empty()) return {make.Ints(numbers), static_cast<int64_t>(numbers.size())};

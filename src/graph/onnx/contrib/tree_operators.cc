@@ -49,7 +49,7 @@ StatusOr<Places> ReadNodes(Maker& make, TreeEnsembleSpec& spec) {
   Places places;
   for (size_t i = 0; i < count; ++i) {
     if (!places.emplace(std::pair(tree_ids[i], node_ids[i]), static_cast<int64_t>(i)).second) {
-      return InvalidArgument("node {} of tree {} is there twice", node_ids[i], tree_ids[i]);
+      return InvalidArgument("node {} of tree {} is defined twice", node_ids[i], tree_ids[i]);
     }
   }
   spec.nodes.resize(count);

@@ -121,7 +121,7 @@ TEST(WiringTest, WhatNobodyReadsHasNoPlace) {
   ASSERT_EQ(wired->steps[0].gives.size(), 1u);
   EXPECT_EQ(wired->steps[0].gives[0].output, "p");
   EXPECT_THAT(WhyNot("steps: [{model: a}, {model: b}]", {Rows("x", "p"), Rows("x", "y")}),
-              AllOf(HasSubstr("step 1 (a)"), HasSubstr("nobody reads")));
+              AllOf(HasSubstr("step 1 (a)"), HasSubstr("no later step and no output")));
 }
 
 TEST(WiringTest, RefusesTensorsThatDoNotFit) {

@@ -100,7 +100,7 @@ TEST(WorkerProtocol, ASignatureMustTellTensorsApartAndHaveRows) {
   EXPECT_EQ(after(ready), "");
   ready = TwoOutputs();
   ready.inputs.clear();
-  EXPECT_THAT(after(ready), HasSubstr("without inputs"));
+  EXPECT_THAT(after(ready), HasSubstr("the function has no inputs"));
   ready = TwoOutputs();
   ready.outputs[0].shape = SymbolicShape(Shape{2, 4});
   EXPECT_THAT(after(ready), HasSubstr("must be the rows"));

@@ -228,7 +228,7 @@ class SlicedUnfolder final : public Unfolder {
     const int64_t tokens = cell.length < 0 ? 1 : std::max<int64_t>(lengths_[cell.length], 1);
     if (lanes_ > CellRequest::kMaxNodes / tokens) {
       return InvalidArgument(
-          "the request brings {} sequences of {} time steps; {} time steps are possible in all",
+          "the request has {} sequences of {} time steps; it may have {} time steps in total",
           lanes_, tokens, CellRequest::kMaxNodes);
     }
     return absl::OkStatus();
