@@ -317,7 +317,7 @@ TEST_F(PipelineTest, AStepsModelMayBeReplacedByOneThatFits) {
   for (const ModelIndexEntry& entry : engine_->Index()) {
     if (entry.name != "p") continue;
     EXPECT_EQ(entry.state, ModelState::kUnavailable);
-    EXPECT_THAT(entry.reason, HasSubstr("was replaced"));
+    EXPECT_THAT(entry.reason, HasSubstr("has changed"));
   }
 }
 
