@@ -352,7 +352,7 @@ TEST_F(FaultsTest, WhatCannotBeLoadedSaysWhy) {
   EXPECT_THAT(MessageOf(Load("def predict(x): return x\n", "python_executable: no-such-python\n")),
               HasSubstr("'no-such-python' cannot be started"));
   EXPECT_THAT(MessageOf(Load("def predict(x): return x\n", "policy: cellular\n")),
-              HasSubstr("cannot serve a function"));
+              HasSubstr("cannot serve a Python model"));
   ASSERT_TRUE(Load("def predict(x): return x\n").ok());
   EXPECT_TRUE(Infer(Row(1)).ok());
 }

@@ -71,7 +71,7 @@ TEST_F(ProcessTest, TypesComeFromAnnotations) {
   request.inputs[1].tensor = Tensor::Of<float>({2, 3}, {1, 1, 1, 1, 1, 1});
   EXPECT_THAT(MessageOf(engine_->Infer(request).status()), HasSubstr("input 'b'"));
   request.inputs[1].tensor = Tensor::Of<float>({1, 2}, {1, 1});
-  EXPECT_THAT(MessageOf(engine_->Infer(request).status()), HasSubstr("as many"));
+  EXPECT_THAT(MessageOf(engine_->Infer(request).status()), HasSubstr("the same number"));
 }
 
 TEST_F(ProcessTest, TypesComeFromAnExample) {
