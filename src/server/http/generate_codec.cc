@@ -89,13 +89,13 @@ struct GenerateDecoder::Impl {
   StatusOr<DecodedGenerate> Decode(std::string_view body, const ModelMetadata& model) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const dom::object root, parser.Parse(body, limits));
     DecodedGenerate decoded;
-    decoded.without_batch = true;
     for (const auto& [key, field] : root) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const bool input,
                                  ReadInput(key, field, body.size(), model, &decoded));
       if (input) continue;
       CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded));
     }
+    decoded.without_batch &= !decoded.with_batch;
     CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckParameters(decoded.request));
     return decoded;
   }
@@ -114,7 +114,8 @@ struct GenerateDecoder::Impl {
     StatusOr<Tensor> tensor =
         ReadValue(field, *spec, model.has_batch(), limits, json_bytes, &missing);
     if (!tensor.ok()) return Annotate(tensor.status(), fmt::format("input '{}'", name));
-    if (HasBatch(*spec, model)) decoded->without_batch &= missing == 1;
+    if (HasBatch(*spec, model))
+      (missing == 1 ? decoded->without_batch : decoded->with_batch) = true;
     request.inputs.push_back({std::string(name), *std::move(tensor)});
     return true;
   }

@@ -22,8 +22,10 @@ namespace chairlift::http {
 
 struct DecodedGenerate {
   InferRequest request;  // the caller sets model and version
-  // Every input omitted exactly its first dimension: so does the answer.
+  // Every input that counts rows omitted exactly its first dimension: so does the answer. False if
+  // no input counts rows, such as those of a Python function whose shapes are not annotated.
   bool without_batch = false;
+  bool with_batch = false;  // an input that counts rows did not
 };
 
 // Keeps its buffers between requests; not thread-safe.
