@@ -21,7 +21,7 @@ def post(url, path, body):
     except urllib.error.HTTPError as error:
         why = f"{url} refused it: {_message(error)}"
     except (OSError, ValueError) as error:
-        why = f"no server answers at {url} ({getattr(error, 'reason', error)}): start one with `make run`"
+        why = f"no server answers at {url} ({getattr(error, 'reason', error)}): start one with `make run`, or name it: --url http://localhost:PORT"
     sys.exit(why)
 
 

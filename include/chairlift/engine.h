@@ -407,7 +407,16 @@ struct ModelStatistics {
   // of the whole request, a miss's only that of the lookup.
   Count cache_hit, cache_miss;
   std::map<std::string, uint64_t> failures;  // by reason: "timeout", "queue_full", ...
-  std::map<int, Count> batches;              // executions and their compute time, by rows
+  // The requests among these that were parts of other requests: steps of pipelines and of text
+  // routes, and calls that Python models make. The others came from callers.
+  struct Steps {
+    uint64_t success = 0;
+    uint64_t fail = 0;
+    std::map<std::string, uint64_t> failures = {};
+    int running = 0;
+  };
+  Steps steps = {};
+  std::map<int, Count> batches;  // executions and their compute time, by rows
   uint64_t padded_rows = 0;
   int waiting = 0;
   int running = 0;

@@ -55,6 +55,9 @@ _CLASSES = {
     "INTERNAL": Internal,
 }
 
+for _class in (Error, *_CLASSES.values()):
+    _class.__module__ = "chairlift"  # the name that users import, in tracebacks too
+
 
 def error_of(code: str, message: str) -> Error:
     return _CLASSES.get(code, Error)(message)

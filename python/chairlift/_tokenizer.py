@@ -77,11 +77,12 @@ class Part:
 class Encoder:
     """Tokenizes texts and pairs of texts, to at most `most` tokens. It tokenizes only the part of a text that is needed.
 
-    `truncate` is the first of the `options`. A row is its token ids, their types, and the number of tokens.
+    `truncates`: requests may ask for truncation; prompts of models that generate may not. `truncate` is the first of
+    the `options`. A row is its token ids, their types, and the number of tokens.
     """
 
-    def __init__(self, tokenizer, most):
-        self.tokenizer, self.most = tokenizer, most
+    def __init__(self, tokenizer, most, truncates=True):
+        self.tokenizer, self.most, self.truncates = tokenizer, most, truncates
         self.cuts = cuts_of(tokenizer)
         self.short = max(SHORT, 8 * most)  # characters; most texts with `most` tokens have fewer
 
@@ -189,7 +190,8 @@ class Encoder:
     def too_long(self, count=None):
         said = f"{count} tokens, and the model takes {self.most} at most" if count else \
             f"more than the {self.most} tokens that the model takes"
-        return InvalidArgument(f"the text has {said}: shorten it, or have it truncated (\"truncate\": true)")
+        instead = ", or have it truncated (\"truncate\": true)" if self.truncates else ""
+        return InvalidArgument(f"the text has {said}: shorten it{instead}")
 
     def truncated(self, text, truncate):
         self.tokenizer.enable_truncation(self.most, direction="right" if truncate == 1 else "left")
@@ -226,7 +228,7 @@ class Texts:
         if said["tokens"]:
             self.most = min(self.most, said["tokens"])
         self.dtypes = said["dtypes"]
-        self.encoder = Encoder(self.tokenizer, self.most)
+        self.encoder = Encoder(self.tokenizer, self.most, truncates=not said["chats"])
         worker = sys.modules.get("_chairlift_worker_call")
         self.is_cancelled = worker.IS_CANCELLED if worker else lambda row=None: False
         # What predict() gives, as the model takes it.

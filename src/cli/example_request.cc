@@ -19,7 +19,13 @@ namespace {
 constexpr int64_t kMaxInlineNumbers = 600;
 constexpr int64_t kExampleLength = 4;  // for variable dimensions other than the batch
 
+constexpr std::string_view kText = "a text";  // each element of an input of strings
+
 Tensor Filled(DType dtype, const Shape& shape, int with) {
+  if (dtype == DType::kBytes) {
+    const auto count = static_cast<size_t>(shape.NumElements());
+    return TextTensor(shape, std::vector<std::string>(count, std::string(kText)));
+  }
   Tensor tensor = Tensor::Allocate(dtype, shape);
   const Status filled = DispatchAll(dtype, [&]<typename T>() {
     std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(with));
@@ -28,9 +34,14 @@ Tensor Filled(DType dtype, const Shape& shape, int with) {
   return filled.ok() ? tensor : Tensor();
 }
 
+// An element in JSON.
+std::string Element(DType dtype, int with) {
+  return dtype == DType::kBytes ? fmt::format("\"{}\"", kText) : std::to_string(with);
+}
+
 // All elements with the same value, nested like the shape without its first dimension, which is 1.
-std::string Nested(const Shape& shape, int with, int axis = 1) {
-  if (axis >= shape.rank()) return std::to_string(with);
+std::string Nested(const Shape& shape, const std::string& with, int axis = 1) {
+  if (axis >= shape.rank()) return with;
   const std::vector<std::string> inner(static_cast<size_t>(shape[axis]),
                                        Nested(shape, with, axis + 1));
   return fmt::format("[{}]", fmt::join(inner, ","));
@@ -45,10 +56,12 @@ std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with
     if (!resolved.ok()) continue;  // tried before
     const Shape& shape = *resolved;
     if (nested) {
-      inputs.push_back(fmt::format("\"{}\":{}", input.name, Nested(shape, with)));
+      inputs.push_back(
+          fmt::format("\"{}\":{}", input.name, Nested(shape, Element(input.dtype, with))));
       continue;
     }
-    const std::vector<int> values(static_cast<size_t>(shape.NumElements()), with);
+    const std::vector<std::string> values(static_cast<size_t>(shape.NumElements()),
+                                          Element(input.dtype, with));
     inputs.push_back(fmt::format(
         "{{\"name\":\"{}\",\"datatype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}", input.name,
         DatatypeName(input.dtype), fmt::join(shape, ","), fmt::join(values, ",")));
@@ -63,7 +76,7 @@ std::string Body(const ModelMetadata& model, const InputShapes& shapes, int with
 // A command that the model answers, with all inputs filled with one number, or why there is none.
 // Uses the streaming route if the model sends parts.
 StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std::string& site,
-                                  int with) {
+                                  int with, InputShapes start = {}) {
   // Only the prompt is needed; other inputs are optional.
   if (AreOfGeneration(model.inputs)) model.inputs.resize(1);
   const bool chunks = !model.config.sequence_state.empty();
@@ -94,7 +107,6 @@ StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std
     why.Update(status);
     return status;
   };
-  InputShapes start;
   start.length = kExampleLength;
   const auto shapes = FindShapes(model.inputs, start, kLengthsToTry, attempt);
   if (!shapes.ok()) return why.ok() ? shapes.status() : why;
@@ -104,22 +116,70 @@ StatusOr<std::string> CurlCommand(Engine& engine, ModelMetadata model, const std
                      Body(model, *shapes, with, of_parts));
 }
 
-// Used if no command can be pasted because its inputs are large.
-std::string WithFiles(const ModelMetadata& model) {
-  std::string inputs;
+// The number of elements of all inputs in the first shapes that are tried.
+int64_t ElementsOf(const ModelMetadata& model) {
+  InputShapes shapes;
+  shapes.length = kExampleLength;
+  int64_t elements = 0;
   for (const TensorSpec& input : model.inputs) {
-    inputs += fmt::format(" --input {0}={0}.npy", input.name);
+    const auto shape = ResolveShape(input, shapes);
+    if (shape.ok()) elements += shape->NumElements();
   }
-  return fmt::format("# {}: its inputs are too large to paste; from files: chairlift run MODEL{}\n",
-                     model.name, inputs);
+  return elements;
 }
 
-bool TakesTexts(const ModelMetadata& model) {
-  return std::any_of(model.inputs.begin(), model.inputs.end(),
-                     [](const TensorSpec& input) { return input.dtype == DType::kBytes; });
+// Used if no command can be pasted because its inputs are large: a Python program with a client of
+// Triton.
+std::string InPython(const ModelMetadata& model, const std::string& site) {
+  InputShapes shapes;
+  shapes.length = kExampleLength;
+  std::string program = fmt::format(
+      "# {}: its inputs are too large to paste; in Python, with `pip install numpy "
+      "tritonclient[http]`:\n"
+      "import numpy as np, tritonclient.http as http\n",
+      model.name);
+  std::vector<std::string> inputs;
+  for (const TensorSpec& input : model.inputs) {
+    const auto shape = ResolveShape(input, shapes);
+    if (!shape.ok() || input.dtype == DType::kBytes || input.dtype == DType::kBFloat16) {
+      return fmt::format("# {}: its inputs are too large to paste\n", model.name);
+    }
+    const std::string name = fmt::format("input{}", inputs.size());
+    program += fmt::format(
+        "{0} = http.InferInput(\"{1}\", [{2}], \"{3}\")\n"
+        "{0}.set_data_from_numpy(np.ones([{2}], np.{4}))\n",
+        name, input.name, fmt::join(*shape, ", "), DatatypeName(input.dtype),
+        input.dtype == DType::kBool ? "bool_" : DTypeName(input.dtype));
+    inputs.push_back(name);
+  }
+  return program + fmt::format(
+                       "answer = http.InferenceServerClient(\"{}\").infer(\"{}\", [{}])\n"
+                       "print(answer.as_numpy(\"{}\"))\n",
+                       site, model.name, fmt::join(inputs, ", "),
+                       model.outputs.empty() ? "" : model.outputs[0].name);
 }
 
-// Models that the server added for a tokenizer have separate routes.
+// A request that the server answers, or why it has no example.
+std::string OfModel(Engine& engine, const ModelMetadata& model, const std::string& site) {
+  const StatusOr<std::string> command = CurlCommand(engine, model, site, 1);
+  if (command.ok()) return *command;
+  // A 1 may refer to something that does not exist; with -1, a leaf's child, the input is a valid
+  // tree.
+  const StatusOr<std::string> other = CurlCommand(engine, model, site, -1);
+  if (other.ok()) return *other;
+  if (ElementsOf(model) > kMaxInlineNumbers) return InPython(model, site);
+  // The shapes of a Python function may not be annotated: a row of two.
+  InputShapes rows;
+  for (const TensorSpec& input : model.inputs) {
+    if (input.shape.empty()) rows.by_name[input.name] = {1, 2};
+  }
+  const StatusOr<std::string> guessed = CurlCommand(engine, model, site, 1, rows);
+  if (guessed.ok()) return *guessed;
+  return fmt::format("# {}: it refuses the inputs that were made up for an example: {}\n",
+                     model.name, Message(command.status()));
+}
+
+// Models that the server added for a tokenizer have separate routes. Empty: it has none.
 std::string WithTexts(const std::string& name, const std::string& site) {
   const size_t slash = name.rfind('/');
   const std::string part = slash == std::string::npos ? "" : name.substr(slash + 1);
@@ -145,8 +205,7 @@ std::string WithTexts(const std::string& name, const std::string& site) {
                        "\n",
                        site, model);
   }
-  if (part == "tokenizer" || part == "detokenizer") return "";
-  return fmt::format("# {}: it takes texts\n", name);
+  return "";
 }
 
 }  // namespace
@@ -157,16 +216,8 @@ std::string ExampleRequest(Engine& engine, const std::string& site) {
     if (entry.state != ModelState::kReady) continue;
     const auto metadata = engine.Metadata(entry.name, entry.version);
     if (!metadata.ok()) continue;
-    if (TakesTexts(*metadata) || entry.name.ends_with("/detokenizer")) {
-      commands.push_back(WithTexts(entry.name, site));
-      continue;
-    }
-    const StatusOr<std::string> command = CurlCommand(engine, *metadata, site, 1);
-    // A 1 may refer to something that does not exist; with -1, a leaf's child, the input is a valid
-    // tree.
-    const StatusOr<std::string> other =
-        command.ok() ? command : CurlCommand(engine, *metadata, site, -1);
-    commands.push_back(other.ok() ? *other : WithFiles(*metadata));
+    const bool is_part = entry.name.find('/') != std::string::npos;
+    commands.push_back(is_part ? WithTexts(entry.name, site) : OfModel(engine, *metadata, site));
   }
   // Short commands first: they are the easiest to paste.
   std::stable_sort(commands.begin(), commands.end(),

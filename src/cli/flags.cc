@@ -41,6 +41,10 @@ Status Usage(const Status& status) {
 
 bool IsUsage(const Status& status) { return status.GetPayload(kUsage).has_value(); }
 
+std::string NoValueOf(const std::string& setting) {
+  return fmt::format("--set: '{0}' has no value; write --set {0}=VALUE", setting);
+}
+
 void TakesModel(CLI::Option* option) {
   option->check([](const std::string& path) { return WhyNoPath(path); })->type_name("FILE|DIR");
 }

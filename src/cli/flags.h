@@ -18,6 +18,9 @@ namespace chairlift {
 [[nodiscard]] Status Usage(const Status& status);
 bool IsUsage(const Status& status);
 
+// The error for `--set NAME` without a value.
+std::string NoValueOf(const std::string& setting);
+
 // A positional MODEL, which must be a file or a folder.
 void TakesModel(CLI::Option* option);
 

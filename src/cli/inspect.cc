@@ -22,6 +22,7 @@
 #include "chairlift/engine.h"
 #include "cli/cells_view.h"
 #include "cli/commands.h"
+#include "cli/export_hint.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load_bar.h"
@@ -50,6 +51,7 @@ struct InspectFlags {
   std::string model;
   bool passes = false;
   bool operators = false;
+  bool kernels = false;
   bool allow_plugins = false;
   std::set<std::string> disabled_passes;
   std::vector<std::string> shapes;
@@ -201,10 +203,17 @@ StatusOr<PlanStats> Plan(const ProgramView& view, const std::vector<TensorSpec>&
   return view.executable->Prepare(shapes, 1);
 }
 
-// One line per implementation in use: "  38 Conv: onednn (winograd: …); the first is 'Conv.0'".
-std::string KernelLines(const PlanStats& stats) {
-  std::string lines;
+// One line per implementation in use: "  38 Conv: onednn; the first is 'Conv.0'". With `refusals`,
+// a line for each set of reasons against other implementations.
+std::string KernelLines(const PlanStats& stats, bool refusals) {
+  std::map<std::string, PlanStats::KernelUse> uses;
   for (const auto& [way, use] : stats.kernels) {
+    PlanStats::KernelUse& sum = uses[refusals ? way : way.substr(0, way.find(" ("))];
+    if (sum.steps == 0) sum.first = use.first;
+    sum.steps += use.steps;
+  }
+  std::string lines;
+  for (const auto& [way, use] : uses) {
     lines += fmt::format("{:4} {}; {} '{}'\n", use.steps, way,
                          use.steps == 1 ? "node" : "the first is", use.first);
   }
@@ -212,7 +221,7 @@ std::string KernelLines(const PlanStats& stats) {
 }
 
 Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& inputs,
-                   const InputShapes& input_shapes) {
+                   const InputShapes& input_shapes, bool refusals) {
   std::string text = view.batch_of;
   for (const TensorSpec& spec : inputs) {
     if (!view.batch.empty()) break;
@@ -239,13 +248,14 @@ Status PrintMemory(const ProgramView& view, const std::vector<TensorSpec>& input
       "known only at run time\n\n",
       table.ToString());
   if (!stats->kernels.empty()) {
-    PrintText("kernels of operators that have several:\n{}\n", KernelLines(*stats));
+    PrintText("kernels of operators that have several{}:\n{}\n",
+              refusals ? "" : " (--kernels: why not others)", KernelLines(*stats, refusals));
   }
   return absl::OkStatus();
 }
 
 // A cell's kernels at the maximum number of rows of a task.
-StatusOr<std::string> KernelsOf(Cell& cell, int64_t rows, int64_t length) {
+StatusOr<std::string> KernelsOf(Cell& cell, int64_t rows, int64_t length, bool refusals) {
   std::vector<Shape> shapes;
   for (const SymbolicSpec& input : cell.executable().inputs()) {
     if (!input.shape.has_rank()) return Unimplemented("input '{}' has no rank", input.name);
@@ -256,7 +266,7 @@ StatusOr<std::string> KernelsOf(Cell& cell, int64_t rows, int64_t length) {
     shapes.push_back(shape);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const PlanStats stats, cell.executable().Prepare(shapes, 1));
-  return KernelLines(stats);
+  return KernelLines(stats, refusals);
 }
 
 void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
@@ -264,7 +274,8 @@ void PrintKernelsOfCells(const ProgramView& view, const ModelMetadata& metadata,
   for (size_t i = 0; i < view.cells.size(); ++i) {
     Cell& cell = *view.cells[i];
     const int64_t rows = i < metadata.cells.size() ? metadata.cells[i].max_batch_size : 1;
-    const auto lines = KernelsOf(cell, rows, flags.length.value_or(flags.input_shapes.length));
+    const auto lines =
+        KernelsOf(cell, rows, flags.length.value_or(flags.input_shapes.length), flags.kernels);
     const std::string text = lines.ok() ? *lines : fmt::format("  {}\n", Message(lines.status()));
     if (!text.empty()) {
       PrintText("kernels of operators that have several, in cell {} with {}:\n{}\n", cell.name(),
@@ -387,7 +398,9 @@ void PrintServing(const ModelMetadata& metadata, int workers) {
 }
 
 void PrintDiagnosis(const ModelMetadata& metadata) {
-  PrintText("diagnosis: {}\n\n", metadata.diagnosis);
+  PrintText("diagnosis: {}\n", metadata.diagnosis);
+  if (RunsOneByOne(metadata)) PrintText("  -> {}\n", ExportHint(metadata));
+  PrintText("\n");
 }
 
 // For a model that runs packed: adds the proved dimensions of its outputs' shapes.
@@ -599,7 +612,7 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
         "it may contain a loop of many iterations\n\n",
         kTrialTime.count());
   }
-  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes));
+  CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes, flags.kernels));
   PrintKernelsOfCells(view, model.metadata(), flags);
   if (operators.ok()) {
     PrintOperatorCosts(model, view.executable->graph(), *operators, flags.operators);
@@ -684,6 +697,8 @@ Command AddInspect(CLI::App& parser) {
                  ->required());
   parser.add_flag("--passes", flags->passes,
                   "List the optimizer's passes, what each changed, and what it skipped and why");
+  parser.add_flag("--kernels", flags->kernels,
+                  "Say why an operator does not use its other implementations");
   CLI::Option* const operators = parser.add_flag(
       "--operators", flags->operators,
       "Time every operator and stage at batch sizes 1, 2, 4, … 64, within 20 s and the available\n"

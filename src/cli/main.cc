@@ -181,6 +181,18 @@ constexpr OtherFlag kOtherFlags[] = {
     {"--timeout", "set default_timeout_us of the model, as --set default_timeout_us=1000000"},
     {"--max-batch-delay", "set queue_delay_us of the model, as --set queue_delay_us=1000"},
     {"--cors", "use --cors-allow-origin"},
+    {"--duration", "use --seconds"},
+    {"--time", "use --seconds"},
+    {"--measurement-interval", "use --seconds"},
+    {"--requests", "use --seconds, which bounds the measurement by time"},
+    {"--qps", "use --rate"},
+    {"--rps", "use --rate"},
+    {"--request-rate", "use --rate"},
+    {"--clients", "use --concurrency"},
+    {"--connections", "use --concurrency"},
+    {"-c", "use --concurrency"},
+    {"--concurrency-range", "use --concurrency"},
+    {"-n", "use --seconds, which bounds the measurement by time"},
 };
 
 bool HasFlag(const CLI::App& command, std::string_view flag) {
@@ -236,6 +248,12 @@ std::string Explain(const CLI::App* app, const CLI::Error& error) {
       const std::string flag = left.substr(0, left.find('='));
       text = fmt::format("there is no flag {}{}", flag, Instead(flag, *command));
       break;
+    }
+  }
+  // Of `--set NAME VALUE`, the value was taken for a model.
+  if (const CLI::Option* set = command->get_option_no_throw("--set"); set != nullptr) {
+    for (const std::string& setting : set->results()) {
+      if (setting.find('=') == std::string::npos) text = chairlift::NoValueOf(setting);
     }
   }
   const std::string name = command == app ? "chairlift" : "chairlift " + command->get_name();

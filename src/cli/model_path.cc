@@ -136,6 +136,17 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
   return models;
 }
 
+std::vector<std::string> LooseModelFiles(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name[0] != '.' && it->path().extension() == ".onnx") files.push_back(name);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 bool IsRepository(const std::string& path) {
   std::error_code error;
   // A model with settings that are wrong is still one: its versions are not models.

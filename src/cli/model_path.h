@@ -33,6 +33,9 @@ std::string WhyNoPath(const std::string& path);
 // The sorted names of the models in a folder of models; empty if there are none.
 std::vector<std::string> ModelsIn(const std::filesystem::path& folder);
 
+// The sorted names of ONNX files that lie in a folder of models itself, where none is served.
+std::vector<std::string> LooseModelFiles(const std::filesystem::path& folder);
+
 // Whether it is a folder of models instead of one model's folder.
 bool IsRepository(const std::string& path);
 

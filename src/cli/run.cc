@@ -108,7 +108,14 @@ Status Run(const RunFlags& flags) {
     model.config.policy = "continuous";
     CHAIRLIFT_RETURN_IF_ERROR(engine->LoadModel("model", model.path, model.config));
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const InferResponse response, engine->Infer(std::move(request)));
+  const StatusOr<InferResponse> answered = engine->Infer(std::move(request));
+  for (const TensorSpec& input : metadata.inputs) {
+    const std::string missing = fmt::format("input '{}' is missing", input.name);
+    if (answered.ok() || !Message(answered.status()).starts_with(missing)) continue;
+    return InvalidArgument("{}; add --input {}=FILE.npy", Message(answered.status()), input.name);
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(answered.status());
+  const InferResponse& response = *answered;
 
   const bool kept = !flags.output_dir.empty();
   Table table({"output", "type", "shape", "values", kept ? "file" : ""});

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <initializer_list>
 #include <map>
@@ -30,6 +31,7 @@
 #include "chairlift/engine.h"
 #include "cli/commands.h"
 #include "cli/example_request.h"
+#include "cli/export_hint.h"
 #include "cli/flags.h"
 #include "cli/heap_trim.h"
 #include "cli/limit_flags.h"
@@ -88,12 +90,7 @@ StatusOr<std::vector<ModelPath>> FindModels(ServeFlags& flags) {
   }
   for (const std::string& setting : flags.settings) {
     const size_t equals = setting.find('=');
-    if (equals == std::string::npos) {
-      return Usage(
-          InvalidArgument("--set: '{}' has no value; write NAME=VALUE, as "
-                          "max_batch_size=64",
-                          setting));
-    }
+    if (equals == std::string::npos) return Usage(InvalidArgument("{}", NoValueOf(setting)));
     if (models.empty()) {
       return Usage(InvalidArgument(
           "--set {}: settings are for models that are named by their file or folder; for those of "
@@ -137,6 +134,18 @@ struct Failures {
   }
 };
 
+// Files that a repository's reader may expect to be served.
+void WarnOfLooseFiles(const std::string& repository) {
+  const std::vector<std::string> loose = LooseModelFiles(repository);
+  if (loose.empty()) return;
+  const std::string others = loose.size() == 1 ? "" : fmt::format(" and {} more", loose.size() - 1);
+  spdlog::warn(
+      "{}: {}{} {} in the repository itself, and {} not served: put each file into a folder of its "
+      "own, as {}/model.onnx, or name the files to `serve`",
+      repository, loose[0], others, loose.size() == 1 ? "lies" : "lie",
+      loose.size() == 1 ? "is" : "are", std::filesystem::path(loose[0]).stem().string());
+}
+
 // A model of a repository that fails to load is logged and left out.
 Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFlags& flags,
             Failures* failures) {
@@ -151,6 +160,7 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
     }
     return names;
   };
+  for (const std::string& folder : flags.repositories) WarnOfLooseFiles(folder);
   const std::set<std::string> ready_before = ready();
   const std::vector<std::string> names = NamesToLoad(engine, flags);
   failures->logged = models.size() + names.size() > 1 && spdlog::should_log(spdlog::level::err);
@@ -166,29 +176,18 @@ Status Load(Engine& engine, const std::vector<ModelPath>& models, const ServeFla
   return absl::OkStatus();
 }
 
-// Whether requests share no batches, and all inputs have a first dimension of 1.
-bool HasBatchOfOne(const ModelMetadata& metadata) {
-  const bool one =
-      std::all_of(metadata.inputs.begin(), metadata.inputs.end(),
-                  [](const auto& input) { return !input.shape.empty() && input.shape[0] == 1; });
-  return one && !metadata.inputs.empty() && !metadata.batches && metadata.cells.empty();
-}
-
-// Logs how each ready model runs; returns their number.
+// Logs how each ready model runs; returns how many there are that clients can name.
 StatusOr<int> ReportReady(const Engine& engine) {
   int ready = 0;
   for (const ModelIndexEntry& entry : engine.Index()) {
     if (entry.state != ModelState::kReady) continue;
-    ++ready;
+    if (entry.name.find('/') == std::string::npos) ++ready;  // others are parts of these
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelMetadata metadata,
                                engine.Metadata(entry.name, entry.version));
     spdlog::info("{} version {}: {}", entry.name, entry.version, metadata.diagnosis);
-    if (HasBatchOfOne(metadata)) {
-      spdlog::warn(
-          "{}: the file fixes the batch to 1, so that requests run one by one; export it with an "
-          "open first dimension (torch: dynamic_shapes={{0: \"batch\"}}), as "
-          "docs/reference/exporters.md shows",
-          entry.name);
+    if (const int64_t batch = FixedBatch(metadata); batch > 0 && RunsOneByOne(metadata)) {
+      spdlog::warn("{}: the file fixes the batch to {}, so that requests run one by one; {}",
+                   entry.name, batch, ExportHint(metadata));
     }
   }
   return ready;

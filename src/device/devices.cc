@@ -55,12 +55,17 @@ StatusOr<MakeDevice> LoadCuda() {
       return reinterpret_cast<MakeDevice>(dlsym(loaded, "ChairliftCudaDevice"));
     }
     const char* const reason = dlerror();
-    why += fmt::format("{}{}", why.empty() ? "" : "; ", reason == nullptr ? path.string() : reason);
+    const std::string said = reason == nullptr ? path.string() : reason;
+    // The loader's own search has no more to say than that it found nothing.
+    if (!path.has_parent_path() && said.find("cannot open shared object") != std::string::npos) {
+      continue;
+    }
+    why += (why.empty() ? "" : "; ") + said;
   }
   return NotFound(
-      "this build has no GPU support: {} cannot be loaded ({}); build with CUDA=1 where CUDA's "
-      "toolkit is installed (docs/guides/gpus.md)",
-      kLibrary, why);
+      "this build has no GPU support: {} {}; build with CUDA=1 where CUDA's toolkit is installed "
+      "(docs/guides/gpus.md)",
+      kLibrary, why.empty() ? "was not found" : fmt::format("cannot be loaded ({})", why));
 }
 
 StatusOr<int> IndexOfCuda(std::string_view name) {

@@ -241,7 +241,7 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
   }
   const MemoryReserve::Use use;
   if (Status ready = model.program->Ready(); !ready.ok()) {
-    model.model->statistics().Failed("unavailable", Duration(0));
+    model.model->statistics().Failed("unavailable", Duration(0), true);
     callback(std::move(ready));
     return 0;
   }
@@ -270,7 +270,7 @@ RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Or
     return 0;
   }
   if (Status ready = (*model)->program().Ready(); !ready.ok()) {
-    (*model)->statistics().Failed("unavailable", Duration(0));
+    (*model)->statistics().Failed("unavailable", Duration(0), false);
     callback(Unavailable("model '{}' is not ready: {}", request.model, Message(ready)));
     return 0;
   }
@@ -368,7 +368,7 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   StatusOr<std::optional<InferResponse>> answer =
       CatchOutOfMemory([&] { return UnfoldRequest(std::move(asked), *request); });
   if (!answer.ok()) {
-    request->model->statistics().Failed("invalid", Duration(0));
+    request->model->statistics().Failed("invalid", Duration(0), request->inside);
     request->reply.callback(answer.status());
     return 0;
   }

@@ -183,7 +183,8 @@ TEST_F(CommandTest, RunWritesTheOutputs) {
   ASSERT_EQ(y->size(), 8);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(y->data<float>()[i], std::max(0, 2 * (i - 2)));
 
-  EXPECT_THAT(Refusal({"run", doubling_}, 1), HasSubstr("input 'x' is missing"));
+  EXPECT_THAT(Refusal({"run", doubling_}, 1),
+              AllOf(HasSubstr("input 'x' is missing"), HasSubstr("; add --input x=FILE.npy")));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "z=" + file}, 1), HasSubstr("'x'"));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "x"}, 2), HasSubstr("NAME=FILE.npy"));
   EXPECT_THAT(Refusal({"run", doubling_, "--input", "x=" + file, "--output-dir", file}, 1),
@@ -202,8 +203,13 @@ TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
   EXPECT_THAT(
       plain.output,
       AllOf(HasSubstr("[batch,3,height,width]"), HasSubstr("Conv"), HasSubstr("memory"),
-            HasSubstr("kernels of operators that have several:"), HasSubstr("(winograd: it "),
-            HasSubstr("diagnosis:"), Not(HasSubstr("fuse_conv"))));
+            HasSubstr("kernels of operators that have several (--kernels: why not others):"),
+            Not(HasSubstr("(winograd: it ")), HasSubstr("diagnosis:"),
+            HasSubstr("whole: used: requests of equal shape share batches\n"),
+            Not(HasSubstr("fuse_conv"))));
+  EXPECT_THAT(
+      Run({"inspect", images_, "--kernels"}).output,
+      AllOf(HasSubstr("kernels of operators that have several:"), HasSubstr("(winograd: it ")));
   const Outcome passes = Run({"inspect", images_, "--passes", "--shape", "image=2x3x32x16"});
   EXPECT_THAT(passes.output, AllOf(ContainsRegex("fuse_conv +2 "), HasSubstr("[2,3,32,16]")));
   EXPECT_THAT(Run({"inspect", images_, "--passes", "--disable-pass", "fuse_conv"}).output,

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class DoctorTest : public CommandFixture {};
 
@@ -36,6 +37,50 @@ TEST_F(DoctorTest, JsonHasTheFindingsOfAModel) {
     timed |= finding.at("about") == "throughput";
   }
   EXPECT_TRUE(batches && timed) << report;
+}
+
+TEST_F(DoctorTest, OnlyAModelThatRunsOneByOneIsToBeExportedAgain) {
+  const std::string decoder = File("decoder.onnx", testing::LlamaModel());
+  EXPECT_THAT(Run({"doctor", decoder}).output,
+              AllOf(HasSubstr("ok      batching"), HasSubstr("ok      kind         decoder"),
+                    Not(HasSubstr("open first dimension"))));
+  testing::ModelBuilder fixed(17);
+  fixed.Input("x", testing::kFloat, {2, 4}).Input("z", testing::kFloat, {2, 4});
+  fixed.Output("y", testing::kFloat, {2, 4}).Node("Add", {"x", "z"}, {"y"});
+  EXPECT_THAT(Run({"doctor", File("fixed.onnx", fixed.Bytes())}).output,
+              AllOf(HasSubstr("hint    batching"), HasSubstr("info    not cells"),
+                    HasSubstr(R"(dynamo=True, dynamic_shapes=({0: "batch"},) * 2))"),
+                    HasSubstr("docs/guides/exporting.md")));
+}
+
+TEST_F(DoctorTest, TheMemoryOfAModelHasItsWeights) {
+  constexpr int kSize = 2048;  // 16 MiB of weights
+  testing::ModelBuilder model(17);
+  model.Input("x", testing::kFloat, {"batch", kSize}).Output("y");
+  model.Tensor("w", onnx::TensorProto::FLOAT, {kSize, kSize})
+      ->mutable_float_data()
+      ->Resize(kSize * kSize, 0.5F);
+  model.Node("MatMul", {"x", "w"}, {"y"});
+  const Outcome outcome = Run({"doctor", File("wide.onnx", model.Bytes()), "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  const nlohmann::json report = nlohmann::json::parse(outcome.output);
+  double mebibytes = 0;
+  for (const auto& finding : report.at("model")) {
+    const auto said = finding.at("said").get<std::string>();
+    if (finding.at("about") == "memory" && said.find(" MiB for weights") != std::string::npos) {
+      mebibytes = std::stod(said);
+    }
+  }
+  EXPECT_GE(mebibytes, 16) << report;
+}
+
+TEST_F(DoctorTest, PathsThatDoNotWorkAreNotOk) {
+  Process process({"doctor"}, {"XDG_CACHE_HOME=/proc/nope", "CHAIRLIFT_PYTHON=/usr/bin/python9"});
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_THAT(
+      process.output(),
+      AllOf(HasSubstr("hint    cache        /proc/nope/chairlift cannot be written"),
+            HasSubstr("hint    Python       /usr/bin/python9 (CHAIRLIFT_PYTHON) cannot be run")));
 }
 
 TEST_F(DoctorTest, AModelThatCannotBeServedIsAProblem) {

@@ -152,9 +152,9 @@ TEST_F(ServeFunctionTest, SettingsAreGivenByName) {
   const auto server = serve("workers=2");
   EXPECT_TRUE(server->AwaitOutput("up to 7 rows")) << server->output();
   EXPECT_TRUE(server->AwaitOutput("in 2 processes")) << server->output();
-  for (const auto& [setting, says] :
-       {std::pair("workers", "write NAME=VALUE"), std::pair("worker=2", "no setting 'worker'"),
-        std::pair("workers=none", "workers is 'none'")}) {
+  for (const auto& [setting, says] : {std::pair("workers", "write --set workers=VALUE"),
+                                      std::pair("worker=2", "no setting 'worker'"),
+                                      std::pair("workers=none", "workers is 'none'")}) {
     const auto refused = serve(setting);
     EXPECT_NE(refused->Wait(), 0);
     EXPECT_THAT(refused->output(), HasSubstr(says));

@@ -99,7 +99,9 @@ TEST_F(ServeTest, AFileThatFixesTheBatchToOneIsWarnedAbout) {
     Serve({open ? model_ : File("fixed.onnx", fixed.Bytes())});
     server_->Signal(SIGINT);
     EXPECT_EQ(server_->Wait(), 0) << server_->output();
-    const auto warned = HasSubstr("export it with an open first dimension");
+    const auto warned = HasSubstr(
+        R"(the file fixes the batch to 1, so that requests run one by one; export it with an open )"
+        R"(first dimension: torch.onnx.export(…, dynamo=True, dynamic_shapes=({0: "batch"},)))");
     if (open) {
       EXPECT_THAT(server_->output(), Not(warned));
     } else {
@@ -466,6 +468,17 @@ TEST_F(ServeTest, TakesAModelsFolderAVersionsAndARepository) {
   EXPECT_THAT(Ask(Get("/v2/models/doublin")).body, HasSubstr("did you mean 'doubling'?"));
 }
 
+TEST_F(ServeTest, FilesThatLieInARepositoryItselfAreNamed) {
+  const std::string bytes = testing::DoublingModel().Bytes();
+  File("models/doubling/1/model.onnx", bytes);
+  File("models/b.onnx", bytes);
+  File("models/a.onnx", bytes);
+  Serve({(folder_ / "models").string()});
+  EXPECT_THAT(server_->output(),
+              AllOf(HasSubstr("a.onnx and 1 more lie in the repository itself, and are not served"),
+                    HasSubstr("as a/model.onnx"), HasSubstr("1 model on http")));
+}
+
 TEST_F(ServeTest, AModelIsNamedAfterItsFolder) {
   const std::string bytes = testing::DoublingModel().Bytes();
   const std::string snapshot = "models--org--name/snapshots/abcdef/";
@@ -548,10 +561,13 @@ TEST_F(ServeTest, PrintsARequestOrWhatWorksInstead) {
   wide.Input("x", testing::kFloat, {1, 1000}).Output("y", testing::kFloat);
   wide.Node("Relu", {"x"}, {"y"});
   Serve({model_, File("wide.onnx", wide.Bytes()), "--print-example", "--address", "0.0.0.0"});
-  ASSERT_TRUE(server_->AwaitOutput("--input x=x.npy")) << server_->output();
-  EXPECT_THAT(server_->output(), AllOf(HasSubstr("# wide: "), HasSubstr("curl -s 127.0.0.1:"),
-                                       HasSubstr("too large to paste; from files: chairlift run "
-                                                 "MODEL --input x=x.npy")));
+  ASSERT_TRUE(server_->AwaitOutput("print(answer.as_numpy(\"y\"))")) << server_->output();
+  EXPECT_THAT(server_->output(),
+              AllOf(HasSubstr("# wide: its inputs are too large to paste; in Python"),
+                    HasSubstr("curl -s 127.0.0.1:"),
+                    HasSubstr("input0 = http.InferInput(\"x\", [1, 1000], \"FP32\")"),
+                    HasSubstr("input0.set_data_from_numpy(np.ones([1, 1000], np.float32))"),
+                    HasSubstr(").infer(\"wide\", [input0])")));
 }
 
 TEST_F(ServeTest, PrintsTheFirstChunkOfASequence) {

@@ -26,6 +26,14 @@ def run_on(name, save, *args):
     return act
 
 
+def last_of_nothing(w):
+    """The last step of a sequence without any."""
+    w.put("last.onnx", graph([("Gather", ["x", "last"], ["y"], {"axis": 1})], [("x", TensorProto.FLOAT, ["batch", "time"])],
+                             [("y", TensorProto.FLOAT, ["batch"])], [("last", np.array(-1))]))
+    np.save(w.folder / "nothing.npy", np.ones((1, 0), np.float32))
+    return w.run("run", "last.onnx", "--input", "x=nothing.npy")
+
+
 def bench_url(model, path=""):
     def bench(w):
         if w.server is None:
@@ -65,6 +73,7 @@ def no_picture(w):
 
 
 MISTAKES = [
+    Mistake("run: an empty sequence", last_of_nothing, "input 'x' is empty", r"shape \[1,0\]", r"index -1 .*outside \[0, 0\)"),
     Mistake("run: no input", run("run", "doubling.onnx"), "input 'x' is missing", "missing", "the model's inputs are: 'x'"),
     Mistake("run: a missing file", run("run", "doubling.onnx", "--input", "x=nope.npy"), "--input x: cannot open nope.npy",
             "No such file", "name a .npy file"),

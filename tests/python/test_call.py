@@ -54,8 +54,9 @@ def test_several_outputs_are_a_dict_in_the_order_of_the_model(several):
 def test_wanted_outputs_are_a_dict(several, doubling):
     assert list(several(FOUR, FOUR, outputs=["same", "sum"])) == ["same", "sum"]
     assert list(doubling(FOUR, outputs=["y"])) == ["y"]
-    with pytest.raises(chairlift.InvalidArgument, match="outputs is 'y'; it must be a list"):
+    with pytest.raises(chairlift.InvalidArgument, match="outputs is 'y'; it must be a list") as refused:
         doubling(FOUR, outputs="y")
+    assert refused.type.__module__ == "chairlift"  # as tracebacks name it
     with pytest.raises(chairlift.Error, match="'z'"):
         doubling(FOUR, outputs=["z"])
 

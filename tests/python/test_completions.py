@@ -111,10 +111,11 @@ class Server(Serving):
         for name, template in templates.items():
             shutil.copytree(folder / "llama", folder / name)
             self.tokenizers[name] = self.tokenizers["llama"]
-            (folder / name / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}))
+            settings = {**config, "chat_template": template, "model_max_length": 60}
+            (folder / name / "tokenizer_config.json").write_text(json.dumps(settings))
         (folder / "silent/1").mkdir(parents=True)
         shutil.copy(folder / "gpt2/1/model.onnx", folder / "silent/1/model.onnx")
-        self.serve("--model-repository", folder)
+        self.serve("--model-repository", folder, "--http-metrics")
 
     def open(self, path, body):
         return urllib.request.urlopen(urllib.request.Request(self.url + path, json.dumps(body).encode()), timeout=60)
@@ -505,6 +506,38 @@ def test_the_generate_extension_takes_texts(server):
     assert all(piece["model_name"] == "gpt2" for piece in pieces)
     assert "".join(piece.get("text_output", "") for piece in pieces) == wanted
     assert pieces[-1]["finish_reason"] in ("stop", "length")
+
+
+def test_a_request_counts_once_however_many_parts_it_has(server):
+    def requests(outcome):
+        with urllib.request.urlopen(server.url + "/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
+        counts = [line.split()[-1] for line in lines
+                  if line.startswith('chairlift_requests_total{model="gpt2"') and f'outcome="{outcome}"' in line]
+        return sum(map(float, counts))
+
+    good, bad = requests("success"), requests("failure")
+    assert server.ask("/v1/completions", {"model": "gpt2", "prompt": ["ab", "c"], "max_tokens": 3, "n": 2})[0] == 200
+    assert server.ask("/v2/models/gpt2/generate", {"input_ids": [3, 4], "max_tokens": 3})[0] == 200
+    assert requests("success") == good + 2
+    assert server.ask("/v1/completions", {"model": "gpt2", "prompt": "ab " * 4000})[0] == 400
+    assert requests("failure") == bad + 1
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v2/models/generation/generate"])
+def test_a_long_prompt_is_not_told_to_be_truncated(server, path):
+    body = {"model": "generation", "prompt": "ab " * 4000} if path.startswith("/v1") else {"text_input": "ab " * 4000}
+    status, answer = server.ask(path, body)
+    assert status == 400 and "shorten it" in str(answer) and "truncate" not in str(answer)
+
+
+def test_fields_that_are_always_refused_are_not_offered(server):
+    status, answer = server.ask("/v1/completions", {"model": "gpt2", "prompt": "a", "xyzzy": 1})
+    message = answer["error"]["message"]
+    assert status == 400 and "there is no field 'xyzzy'" in message and "'max_tokens'" in message
+    assert "suffix" not in message and "best_of" not in message
+    status, answer = server.ask("/v1/completions", {"model": "gpt2", "prompt": "a", "truncate": True})
+    assert status == 400 and "prompts are not truncated; shorten them" in answer["error"]["message"]
 
 
 def test_prompts_may_be_tokens(server):

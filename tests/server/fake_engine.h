@@ -112,6 +112,11 @@ class FakeEngine : public Engine {
   }
 
   // The next answer of Reserve(): an error, or places.
+  // Of models that Statistics() has besides.
+  void set_parts(std::vector<ModelStatistics> parts) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    parts_ = std::move(parts);
+  }
   void set_reserve(Status status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     reserve_ = std::move(status);
@@ -191,7 +196,9 @@ class FakeEngine : public Engine {
     statistics.failures["timeout"] = 7;
     statistics.cache_hit = {4, 90};
     statistics.cache_miss = {5, 60};
-    return std::vector<ModelStatistics>{statistics};
+    std::vector<ModelStatistics> all = parts_;
+    all.insert(all.begin(), statistics);
+    return all;
   }
   bool ModelReady(const std::string& name, const std::string& version) const override {
     return Known(name, version).ok();
@@ -255,6 +262,7 @@ class FakeEngine : public Engine {
   std::deque<Waiting> queue_;
   Status status_;
   Tensor output_;
+  std::vector<ModelStatistics> parts_;
   std::function<void(ModelMetadata&)> change_model_;
   InferRequest last_request_;
   std::vector<std::string> repository_calls_;

@@ -8,8 +8,10 @@
 namespace chairlift {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(ServerTest, InfersOverJson) {
   for (const auto how : {FakeEngine::Answer::kOnCallersThread, FakeEngine::Answer::kOnOwnThread}) {
@@ -443,6 +445,39 @@ TEST_F(ServerTest, AHalfClosedClientWithoutAWholeRequestIsClosed) {
     client.EndSending();
     EXPECT_TRUE(client.AtEnd());
   }
+}
+
+// A text request asks the tokenizer and the model, and is one request of the model.
+TEST_F(ServerTest, MetricsCountARequestOfSeveralPartsOnce) {
+  Serve();
+  ModelStatistics embed;
+  embed.name = "identity/embed";
+  embed.version = "1";
+  embed.success.count = 5;
+  embed.fail.count = 2;
+  embed.failures["queue_full"] = 2;
+  embed.running = 1;
+  embed.inference_count = 5;
+  embed.batches[5] = {1, 100};
+  ModelStatistics tokenizer = embed;
+  tokenizer.name = "identity/tokenizer";
+  tokenizer.steps = {.success = 4, .fail = 2, .failures = {{"queue_full", 2}}, .running = 1};
+  tokenizer.waiting = 3;
+  engine_->set_parts({embed, tokenizer});
+  const std::string metrics = Metrics();
+  const std::string labels = "{model=\"identity\",version=\"1\"";
+  for (const std::string& line : {
+           "chairlift_requests_total" + labels + ",outcome=\"success\"} 6\n",
+           "chairlift_requests_total" + labels + ",outcome=\"failure\"} 2\n",
+           "chairlift_request_failures_total" + labels + ",reason=\"queue_full\"} 2\n",
+           "chairlift_step_requests_total" + labels + ",outcome=\"success\"} 0\n",
+           "chairlift_requests_waiting" + labels + "} 3\n",
+           "chairlift_requests_running" + labels + "} 1\n",
+           "chairlift_rows_total" + labels + "} 0\n",
+       }) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
+  EXPECT_THAT(metrics, Not(AnyOf(HasSubstr("part="), HasSubstr("rows=\"5\""))));
 }
 
 TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {

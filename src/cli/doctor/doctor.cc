@@ -34,7 +34,17 @@ struct Section {
 };
 
 const char* LevelName(Level level) {
-  return level == Level::kOk ? "ok" : level == Level::kHint ? "hint" : "problem";
+  switch (level) {
+    case Level::kOk:
+      return "ok";
+    case Level::kInfo:
+      return "info";
+    case Level::kHint:
+      return "hint";
+    case Level::kProblem:
+      break;
+  }
+  return "problem";
 }
 
 void Print(const std::vector<Section>& sections) {
@@ -63,12 +73,15 @@ void PrintJson(const std::vector<Section>& sections) {
 }
 
 Status Examine(const DoctorFlags& flags) {
-  std::vector<Section> sections = {{"machine", doctor::OfMachine()},
-                                   {"serving", doctor::OfServing()}};
+  // First: the memory that the model takes is that by which this process grows.
+  std::vector<Finding> of_model;
   if (!flags.model.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ModelPath path, FindModel(flags.model));
-    sections.push_back({"model", doctor::OfModel(path, flags.allow_plugins)});
+    of_model = doctor::OfModel(path, flags.allow_plugins);
   }
+  std::vector<Section> sections = {{"machine", doctor::OfMachine()},
+                                   {"serving", doctor::OfServing()}};
+  if (!flags.model.empty()) sections.push_back({"model", std::move(of_model)});
   flags.json ? PrintJson(sections) : Print(sections);
   for (const Section& section : sections) {
     for (const Finding& finding : section.findings) {

@@ -11,6 +11,7 @@ namespace chairlift::doctor {
 
 enum class Level {
   kOk,
+  kInfo,     // neither good nor bad
   kHint,     // works, but could be better
   kProblem,  // something that was requested does not work
 };

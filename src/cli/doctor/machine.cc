@@ -80,7 +80,7 @@ Finding HugePages() {
   const std::string modes = ReadText("/sys/kernel/mm/transparent_hugepage/enabled");
   const size_t open = modes.find('['), close = modes.find(']');
   if (open == std::string::npos || close == std::string::npos) {
-    return {Level::kOk, "huge pages", "not known"};
+    return {Level::kInfo, "huge pages", "not known"};
   }
   const std::string mode = modes.substr(open + 1, close - open - 1);
   if (mode != "never") return {Level::kOk, "huge pages", "transparent huge pages: " + mode};
@@ -91,7 +91,7 @@ Finding HugePages() {
 
 Finding Governor() {
   const std::string governor = ReadText("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  if (governor.empty()) return {Level::kOk, "clock", "the frequency governor is not known"};
+  if (governor.empty()) return {Level::kInfo, "clock", "the frequency governor is not known"};
   if (governor == "powersave" || governor == "conservative") {
     return {Level::kHint, "clock", "the frequency governor is " + governor,
             "for steadier latencies: cpupower frequency-set -g performance"};
@@ -102,7 +102,7 @@ Finding Governor() {
 Finding Gpu() {
   const auto device = FindDevice("cuda", {});
   if (device.ok()) return {Level::kOk, "GPU", (*device)->Description()};
-  return {Level::kOk, "GPU", "not used: " + Message(device.status())};
+  return {Level::kInfo, "GPU", "not used: " + Message(device.status())};
 }
 
 }  // namespace

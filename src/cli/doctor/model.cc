@@ -11,6 +11,7 @@
 
 #include "chairlift/engine.h"
 #include "cli/doctor/findings.h"
+#include "cli/export_hint.h"
 #include "cli/inputs.h"
 #include "cli/load_bar.h"
 #include "cli/terminal.h"
@@ -90,15 +91,12 @@ std::vector<Finding> Served(const ModelMetadata& metadata) {
     if (choice.refused.empty()) {
       findings.push_back({Level::kOk, "kind", choice.kind + ": " + choice.summary});
     } else {
-      findings.push_back({Level::kOk, "not " + choice.kind, choice.refused});
+      findings.push_back({Level::kInfo, "not " + choice.kind, choice.refused});
     }
   }
-  const bool alone = !metadata.batches && metadata.cells.empty();
-  findings.push_back(
-      {alone ? Level::kHint : Level::kOk, "batching", metadata.diagnosis,
-       alone ? "export the model with an open first dimension (torch: dynamic_shapes); "
-               "docs/reference/exporters.md shows how for each tool"
-             : ""});
+  const bool alone = RunsOneByOne(metadata);
+  findings.push_back({alone ? Level::kHint : Level::kOk, "batching", metadata.diagnosis,
+                      alone ? ExportHint(metadata) : ""});
   return findings;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -45,15 +46,21 @@ Finding Port(const char* flag, int port) {
 
 Finding CacheFolder() {
   const std::filesystem::path folder = CostTablePath({}).parent_path();
-  std::filesystem::path there = folder;
+  // Rights alone do not tell: it may lie on a file system that takes no files.
   std::error_code error;
-  while (there.has_parent_path() && there != there.parent_path() &&
-         !std::filesystem::exists(there, error)) {
-    there = there.parent_path();
+  std::filesystem::create_directories(folder, error);
+  std::string why = error ? error.message() : "";
+  if (why.empty()) {
+    std::string file = (folder / "doctor.XXXXXX").string();
+    const int written = mkstemp(file.data());
+    if (written < 0 || write(written, "x", 1) != 1) why = std::strerror(errno);
+    if (written >= 0) {
+      close(written);
+      unlink(file.c_str());
+    }
   }
-  if (access(there.c_str(), W_OK | X_OK) == 0) return {Level::kOk, "cache", folder.string()};
-  return {Level::kHint, "cache",
-          fmt::format("{} cannot be written: {}", folder.string(), std::strerror(errno)),
+  if (why.empty()) return {Level::kOk, "cache", folder.string()};
+  return {Level::kHint, "cache", fmt::format("{} cannot be written: {}", folder.string(), why),
           "set XDG_CACHE_HOME to a writable folder; until then models are timed at every start"};
 }
 
@@ -61,7 +68,7 @@ Finding CacheFolder() {
 Finding Python() {
   FunctionConfig function;
   function.packages = {"numpy", "tokenizers", "jinja2"};
-  const auto chosen = ChooseInterpreter(function, {}, /*runs_their_code=*/false);
+  const auto chosen = TryInterpreter(function, {}, /*runs_their_code=*/false);
   if (!chosen.ok()) return {Level::kHint, "Python", Message(chosen.status())};
   const std::string said = fmt::format("{} ({})", chosen->python, chosen->where);
   if (chosen->lacks.empty()) return {Level::kOk, "Python", said};

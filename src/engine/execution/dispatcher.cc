@@ -91,7 +91,7 @@ void Dispatcher::ReleaseTypes(Request& request) {
 void Dispatcher::Finish(Request* request, StatusOr<InferResponse>&& value, Actions& actions) {
   ModelQueue& queue = request->model->queue();
   if (!request->unfolding) ReleaseTypes(*request);
-  if (request->start) request->model->statistics().AddRunning(-1);
+  if (request->start) request->model->statistics().AddRunning(-1, request->inside);
   queue.queue_time().Leave(value.ok(), request->share);
   if (request->deadline) queue.deadlines.erase({*request->deadline, request->number});
   if (!request->answered) sequencer_.End(request->reply, std::move(value), actions.answers);
@@ -105,7 +105,7 @@ void Dispatcher::Finish(Request* request, StatusOr<InferResponse>&& value, Actio
 void Dispatcher::FinishWaiting(Request* request, Status status, const std::string& reason,
                                TimePoint now, Actions& actions) {
   StatisticsRecorder& statistics = request->model->statistics();
-  if (!request->answered) statistics.Failed(reason, now - request->arrival);
+  if (!request->answered) statistics.Failed(reason, now - request->arrival, request->inside);
   Finish(request, std::move(status), actions);
 }
 
@@ -130,7 +130,7 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::NextBatch(const std::shared_ptr<M
     Request* request = batch->requests[i];
     if (!request->start) {
       request->start = now;
-      model->statistics().AddRunning(1);
+      model->statistics().AddRunning(1, request->inside);
     }
     request->rides.push_back(&batch->ride);
     ++batch->ride.wanted;
@@ -209,17 +209,14 @@ void Dispatcher::Expire(Model& model, TimePoint now, Actions& actions) {
     if (Leave(*request, now)) {
       FinishLate(request, now, actions);
     } else {
-      Abandon(*request, LateStatus(), actions);
+      Abandon(*request, LateStatus(*request), actions);
       AnswerEarly(*request, now, actions);
     }
   }
 }
 
 void Dispatcher::FinishLate(Request* request, TimePoint now, Actions& actions) {
-  FinishWaiting(request,
-                request->start ? LateStatus()
-                               : DeadlineExceeded("the deadline passed while the request waited"),
-                "timeout", now, actions);
+  FinishWaiting(request, LateStatus(*request), "timeout", now, actions);
 }
 
 void Dispatcher::Abandon(Request& request, Status why, Actions& actions) {
@@ -240,7 +237,7 @@ bool Dispatcher::Leave(Request& request, TimePoint now) {
 }
 
 void Dispatcher::End(Request* request, TimePoint now, Actions& actions) {
-  if (request->leaving.ok() && IsLate(*request, now)) request->leaving = LateStatus();
+  if (request->leaving.ok() && IsLate(*request, now)) request->leaving = LateStatus(*request);
   auto answer = [&]() -> StatusOr<InferResponse> {
     if (!request->leaving.ok()) return request->Leaving();
     InferResponse response;
@@ -259,6 +256,7 @@ void Dispatcher::End(Request* request, TimePoint now, Actions& actions) {
     Outcome& outcome = actions.outcomes.emplace_back();
     outcome.model = request->model;
     if (!answer.ok()) outcome.failure = FailureReason(answer.status());
+    outcome.step = request->inside;
     outcome.rows = request->graph->request().rows;
     outcome.times = request->times;
     outcome.times.total = now - request->arrival;
@@ -277,7 +275,8 @@ void Dispatcher::AnswerEarly(Request& request, TimePoint now, Actions& actions) 
   const auto owned = [](const Tensor& input) { return input.owner() != nullptr; };
   const std::vector<Tensor>& inputs = request.graph->request().inputs;
   if (!std::all_of(inputs.begin(), inputs.end(), owned)) return;
-  request.model->statistics().Failed(FailureReason(request.leaving), now - request.arrival);
+  request.model->statistics().Failed(FailureReason(request.leaving), now - request.arrival,
+                                     request.inside);
   sequencer_.End(request.reply, request.Leaving(), actions.answers);
   request.answered = true;
 }
@@ -328,9 +327,9 @@ void Dispatcher::Perform(Actions actions) {
   for (const Outcome& outcome : actions.outcomes) {
     StatisticsRecorder& statistics = outcome.model->statistics();
     if (outcome.failure.empty()) {
-      statistics.Succeeded(outcome.rows, outcome.times);
+      statistics.Succeeded(outcome.rows, outcome.times, outcome.step);
     } else {
-      statistics.Failed(outcome.failure, outcome.times.total);
+      statistics.Failed(outcome.failure, outcome.times.total, outcome.step);
     }
   }
   sequencer_.Deliver(std::move(actions.answers));

@@ -120,6 +120,7 @@ class Dispatcher {
   struct Outcome {
     std::shared_ptr<Model> model;
     std::string failure;  // the reason; empty: it succeeded
+    bool step = false;    // part of another request
     int32_t rows = 0;
     StatisticsRecorder::Times times;
   };

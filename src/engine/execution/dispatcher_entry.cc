@@ -43,7 +43,7 @@ StatusOr<std::shared_ptr<Admission>> Dispatcher::Reserve(const std::shared_ptr<M
     return place;
   };
   StatusOr<std::shared_ptr<Admission>> place = reserve();
-  if (!place.ok()) model->statistics().Failed("queue_full", Duration(0));
+  if (!place.ok()) model->statistics().Failed("queue_full", Duration(0), false);
   return place;
 }
 
@@ -213,15 +213,14 @@ Status Dispatcher::AdmitDeadline(const Request& request) const {
   if (wait + own <= left) return absl::OkStatus();
   if (own > left) {
     return DeadlineExceeded(
-        "a request for model '{}' takes {:.1f} ms at the least, longer than its timeout of {:.1f} "
-        "ms",
-        model.metadata().name, Milliseconds(own), Milliseconds(left));
+        "a request for model '{}' takes {} at the least, longer than its timeout of {}",
+        model.metadata().name, TimeText(own), TimeText(left));
   }
   return WithRetryAfter(
       ResourceExhausted(
-          "a request for model '{}' would end after {:.1f} ms at the earliest, later than its "
-          "timeout of {:.1f} ms; retry in {:.0f} ms",
-          model.metadata().name, Milliseconds(wait + own), Milliseconds(left),
+          "a request for model '{}' would end after {} at the earliest, later than its timeout of "
+          "{}; retry in {:.0f} ms",
+          model.metadata().name, TimeText(wait + own), TimeText(left),
           std::ceil(Milliseconds(wait + own - left))),
       wait + own - left);
 }
@@ -271,7 +270,7 @@ void Dispatcher::Accept(std::shared_ptr<Request> owned, RequestId number) {
 
 void Dispatcher::Refuse(Request& request, Status refused) {
   request.model->statistics().Failed(absl::IsUnavailable(refused) ? "shutdown" : "queue_full",
-                                     Duration(0));
+                                     Duration(0), request.inside);
   request.reply.callback(std::move(refused));
 }
 

@@ -234,7 +234,7 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
     request.times.compute_output += batch.result.compute_output;
     request.widest = std::max(request.widest, batch.result.rows);
     if (node.status.ok() || !request.leaving.ok()) continue;
-    Abandon(request, std::move(node.status), actions);
+    Abandon(request, WithEmptyInput(request, std::move(node.status)), actions);
     queue.scheduler().Cancel(request.number, now);  // it is running, so it stays
   }
   // All nodes first: a request may grow at several.

@@ -27,7 +27,7 @@ std::optional<InferResponse> FromCache(const ValidatedRequest& validated, const 
   response.version = model.metadata().version;
   response.id = request.id;
   response.outputs = *std::move(outputs);
-  model.statistics().CacheHit(clock.Now() - start);
+  model.statistics().CacheHit(clock.Now() - start, request.inside);
   return response;
 }
 

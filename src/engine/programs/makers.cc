@@ -41,8 +41,7 @@ constexpr Maker kMakers[] = {
      GraphForm::kStages, MakeStaged},
     {"specialised", "requests with equal scalar inputs and equal shapes share batches",
      GraphForm::kAny, MakeSpecialised},
-    {"whole", "requests of equal shape share batches, or run one by one", GraphForm::kAny,
-     MakeWhole},
+    {"whole", "requests of equal shape share batches", GraphForm::kAny, MakeWhole},
     {"python", "worker processes call the Python function once for each batch", GraphForm::kAny,
      MakeProcess, Source::kFunction},
     {"pipeline", "each step is another model, which batches by itself", GraphForm::kAny,
@@ -104,6 +103,9 @@ StatusOr<std::unique_ptr<Program>> MakeProgram(LoadingModel& model,
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> made, maker.make(model, choice.refused));
     if (made != nullptr) {
+      if (maker.make == MakeWhole && !made->signature().batches) {
+        choice.summary = "requests run one by one";
+      }
       made->set_index_bounds(std::move(index_bounds));
       if (!model.not_cut.empty()) {
         made->Note("not in stages, as its settings ask: " + model.not_cut);

@@ -130,7 +130,8 @@ std::string NoClasses(LoadingModel& model) {
     return "its settings have requests run one by one";
   }
   if (!Specialisations::MayHelp(model.graph)) {
-    return "it has inputs other than single numbers and tensors with an open dimension";
+    return "only models that take single numbers, such as a sample rate, beside tensors with an "
+           "open dimension can be";
   }
   if (model.load.background == nullptr) return "there is no thread to specialise it on";
   return {};

@@ -29,29 +29,34 @@ void StatisticsRecorder::Executed(std::span<const int32_t> rows, int padding, Du
   for (const int32_t of_step : rows) Add(statistics_.batches[of_step], each);
 }
 
-void StatisticsRecorder::Succeeded(int rows, const Times& times) {
+void StatisticsRecorder::Succeeded(int rows, const Times& times, bool step) {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   const std::lock_guard<std::mutex> lock(mutex_);
   statistics_.inference_count += static_cast<uint64_t>(rows);
   statistics_.last_inference_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count();
   Add(statistics_.success, times.total);
+  if (step) ++statistics_.steps.success;
   Add(statistics_.queue, times.queue);
   Add(statistics_.compute_input, times.compute_input);
   Add(statistics_.compute_infer, times.compute_infer);
   Add(statistics_.compute_output, times.compute_output);
 }
 
-void StatisticsRecorder::Failed(const std::string& reason, Duration total) {
+void StatisticsRecorder::Failed(const std::string& reason, Duration total, bool step) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Add(statistics_.fail, total);
   ++statistics_.failures[reason];
+  if (!step) return;
+  ++statistics_.steps.fail;
+  ++statistics_.steps.failures[reason];
 }
 
-void StatisticsRecorder::CacheHit(Duration time) {
+void StatisticsRecorder::CacheHit(Duration time, bool step) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Add(statistics_.cache_hit, time);
   Add(statistics_.success, time);
+  if (step) ++statistics_.steps.success;
 }
 
 void StatisticsRecorder::CacheMiss(Duration time) {
@@ -65,7 +70,8 @@ ModelStatistics StatisticsRecorder::Read() const {
   constexpr double kRounding = 1e-6;  // for sums of shares
   statistics.execution_count = static_cast<uint64_t>(std::ceil(executions_ - kRounding));
   statistics.waiting = waiting_;
-  statistics.running = running_;
+  statistics.steps.running = running_steps_;
+  statistics.running = running_ + statistics.steps.running;
   return statistics;
 }
 

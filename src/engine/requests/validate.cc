@@ -55,6 +55,13 @@ Status CheckTensor(const Signature& signature, int index, const Tensor& tensor, 
   for (int axis = 0; axis < shape.rank(); ++axis) {
     const Dim& want = spec.shape[axis];
     if (want.known() && want.value() != shape[axis]) {
+      if (axis == 0 && want.value() == 1 && shape[0] > 1) {
+        return InvalidArgument(
+            "input '{}' has {} rows (shape {}); the model fixes them to 1, {}: send each row as a "
+            "request of its own, or give the model an open first dimension "
+            "(docs/guides/exporting.md)",
+            spec.name, shape[0], shape.ToString(), spec.shape.ToString());
+      }
       return InvalidArgument("dimension {} of input '{}' is {} (shape {}); the model takes {}, {}",
                              axis, spec.name, shape[axis], shape.ToString(), want.value(),
                              spec.shape.ToString());

@@ -30,8 +30,9 @@ std::string InsteadOf(const OnnxNode& node) {
     return fmt::format("; did you mean '{}'?", *meant);
   }
   return names.empty() ? "; export the model with standard operators in place of those of this "
-                         "domain (docs/reference/exporters.md)"
-                       : "; export the model without this operator (docs/reference/exporters.md)";
+                         "domain (docs/guides/exporting.md), or serve it as a Python model "
+                         "(docs/guides/python-models.md)"
+                       : "; export the model without this operator (docs/guides/exporting.md)";
 }
 
 Status Unknown(const OnnxNode& node) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -56,6 +57,11 @@ constexpr std::string_view kOwnOfChats[] = {
     "logit_bias",   "suffix",          "logprobs",       "tools",      "num_return_sequences",
     "functions",    "tool_choice",     "function_call",  "modalities", "max_completion_tokens",
     "top_logprobs", "response_format", "audio",          "prediction"};
+
+// Those among them that must be left out, or may only have the value that changes nothing.
+constexpr std::string_view kRefused[] = {"suffix",        "best_of",   "num_return_sequences",
+                                         "tools",         "functions", "tool_choice",
+                                         "function_call", "audio",     "prediction"};
 
 // Fields of other servers that select how an answer is made, with the only supported value.
 struct Fixed {
@@ -335,10 +341,17 @@ struct CompletionDecoder::Impl {
     if (IsIn(own, key) || IsIn(kNeutral, key)) return absl::OkStatus();
     CHAIRLIFT_ASSIGN_OR_RETURN(const bool fixed, IsFixed(key, value));
     if (fixed) return absl::OkStatus();
-    std::vector<std::string_view> fields = InputsOf(model);
+    const std::vector<std::string_view> fields = InputsOf(model);
     if (!IsIn(fields, key)) {
-      fields.insert(fields.begin(), own.begin(), own.end());
-      return UnknownField(key, fields);
+      if (key.starts_with("truncat")) {
+        return InvalidArgument("\"{}\" is not supported: prompts are not truncated; shorten them",
+                               key);
+      }
+      std::vector<std::string_view> known;
+      std::copy_if(own.begin(), own.end(), std::back_inserter(known),
+                   [](std::string_view field) { return !IsIn(kRefused, field); });
+      known.insert(known.end(), fields.begin(), fields.end());
+      return UnknownField(key, known);
     }
     const auto spec = std::find_if(model.inputs.begin(), model.inputs.end(),
                                    [&](const TensorSpec& input) { return input.name == key; });

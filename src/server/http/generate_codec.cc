@@ -96,7 +96,7 @@ struct GenerateDecoder::Impl {
       if (input) continue;
       CHAIRLIFT_RETURN_IF_ERROR(ReadOther(key, field, body.size(), model, &decoded, &omitted));
     }
-    decoded.omitted = omitted.value_or(1);
+    decoded.omitted = omitted.value_or(0);
     CHAIRLIFT_RETURN_IF_ERROR(protocol::CheckParameters(decoded.request));
     return decoded;
   }

@@ -24,7 +24,9 @@ namespace chairlift::http {
 
 struct DecodedGenerate {
   InferRequest request;  // the caller sets model and version
-  // Leading dimensions that every input with a batch omitted, the batch first.
+  // Leading dimensions that every input that counts rows omitted, the batch first: so does the
+  // answer. 0 if no input counts rows, such as those of a Python function whose shapes are not
+  // annotated.
   int omitted = 0;
 };
 

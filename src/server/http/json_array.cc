@@ -87,8 +87,8 @@ class ArrayReader {
         return CountMismatch(tensor_->shape(), fmt::format("more than {}", end - begin_));
       }
       if (!Convert(value, out_)) {
-        return InvalidArgument("element {} of \"data\" is {}, which is not a value of {}{}",
-                               out_ - begin_, Excerpt(value), DatatypeName(tensor_->dtype()),
+        return InvalidArgument("element {} is {}, which is not a value of {}{}", out_ - begin_,
+                               Excerpt(value), DatatypeName(tensor_->dtype()),
                                Instead(value, tensor_->dtype()));
       }
       ++out_;
@@ -118,9 +118,8 @@ class ArrayReader {
   }
 
   Status NestingMismatch(int axis) const {
-    return InvalidArgument(
-        "the nesting of \"data\" does not match shape {} in dimension {} at element {}",
-        tensor_->shape().ToString(), axis, out_ - begin_);
+    return InvalidArgument("its nesting does not match shape {} in dimension {} at element {}",
+                           tensor_->shape().ToString(), axis, out_ - begin_);
   }
 
   Tensor* tensor_;

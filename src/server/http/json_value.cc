@@ -32,6 +32,26 @@ StatusOr<Shape> NestingOf(dom::element value, int max_rank) {
   return shape;
 }
 
+// The first row whose length is not that of row 0; empty if there is none.
+std::string UnequalRow(dom::element value) {
+  dom::array rows, row;
+  if (value.get_array().get(rows) != 0) return {};
+  std::optional<size_t> first;
+  size_t number = 0;
+  for (const dom::element element : rows) {
+    if (element.get_array().get(row) != 0) return {};
+    if (!first) first = row.size();
+    if (row.size() != *first) {
+      return fmt::format(
+          "row {} has {} element{}, row 0 has {}: rows of a request are equally long. Send each "
+          "row as a request of its own; they share batches if the model allows it",
+          number, row.size(), row.size() == 1 ? "" : "s", *first);
+    }
+    ++number;
+  }
+  return {};
+}
+
 // Adds the leading dimensions of size 1 that the value omits.
 StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches) {
   const int missing = static_cast<int>(spec.shape.size()) - given.rank();
@@ -108,7 +128,10 @@ StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batc
   CHAIRLIFT_ASSIGN_OR_RETURN(const int64_t elements, given.Checked(DTypeSize(spec.dtype)));
   // Every element takes at least a digit and a comma, so the body bounds the allocation.
   if (elements > limits.max_tensor_elements || static_cast<uint64_t>(elements) > json_bytes / 2) {
-    return InvalidArgument("its arrays differ in length, or hold more elements than the limit");
+    const std::string unequal = UnequalRow(value);
+    return InvalidArgument("{}", unequal.empty() ? "its arrays differ in length, or hold more "
+                                                   "elements than the limit"
+                                                 : unequal);
   }
   if (texts) {
     if (elements > limits.max_texts) {
@@ -117,8 +140,10 @@ StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batc
     dom::array array;
     std::string_view text;
     if (given.rank() > 0 && value.get_array().get(array) == 0) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const Tensor read, ReadTexts(array, given));
-      return read.Reshaped(shape);
+      const StatusOr<Tensor> read = ReadTexts(array, given);
+      if (read.ok()) return read->Reshaped(shape);
+      const std::string unequal = UnequalRow(value);
+      return unequal.empty() ? read.status() : InvalidArgument("{}", unequal);
     }
     if (value.get_string().get(text) == 0) return TextTensor(shape, {std::string(text)});
     return InvalidArgument("{} is not a string", Excerpt(value));
@@ -130,7 +155,10 @@ StatusOr<Tensor> ReadValue(dom::element value, const TensorSpec& spec, bool batc
     dom::array array;
     if (value.get_array().get(array) != 0)
       return Internal("a value with dimensions is not an array");
-    CHAIRLIFT_RETURN_IF_ERROR(ReadArray(array, &tensor));
+    if (Status read = ReadArray(array, &tensor); !read.ok()) {
+      const std::string unequal = UnequalRow(value);
+      return unequal.empty() ? std::move(read) : InvalidArgument("{}", unequal);
+    }
   }
   return tensor.Reshaped(shape);
 }

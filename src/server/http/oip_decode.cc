@@ -226,7 +226,12 @@ struct InferDecoder::Impl {
     if (!inputs.has_value()) {
       return InvalidArgument(
           "\"inputs\" is missing; send {{\"inputs\": [{{\"name\": …, \"shape\": […], "
-          "\"datatype\": …, \"data\": […]}}]}}");
+          "\"datatype\": …, \"data\": […]}}]}}, or plain JSON as here to …/generate");
+    }
+    if (inputs->is_object()) {
+      return InvalidArgument(
+          "\"inputs\" is an object, not an array; send [{{\"name\": …, \"shape\": […], "
+          "\"datatype\": …, \"data\": […]}}], or this object itself to …/generate");
     }
     const size_t binary_bytes = binary.size();
     CHAIRLIFT_RETURN_IF_ERROR(ReadInputs(*inputs, &binary, json_bytes, owner, &decoded->request));

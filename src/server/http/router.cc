@@ -250,8 +250,11 @@ std::string NearPaths(std::string_view path) {
     if (other.path == path) return fmt::format("; {};", other.instead);
   }
   // KServe's first protocol, TensorFlow Serving, TorchServe.
-  const bool predicts = path.ends_with(":predict") || path.starts_with("predictions/");
-  if (predicts) return "; requests are POST /v2/models/{model}/infer;";
+  const bool predicts = path.ends_with(":predict") || path.starts_with("predictions/") ||
+                        (path.starts_with("v2/models/") && path.ends_with("/predict"));
+  if (predicts) {
+    return "; requests are POST /v2/models/{model}/infer, or …/generate with plain JSON;";
+  }
   std::vector<std::string> near, ends_alike;
   const std::string tail = fmt::format("/{}", path);
   for (const Entry& entry : kTable) {

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <sstream>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -46,13 +48,15 @@ struct ModelHistograms {
 
 using Labels = std::vector<ClientMetric::Label>;
 
-// A part of a model has the model's name, and an additional label.
-Labels LabelsOf(const std::string& model, const std::string& version) {
+// `minilm` of `minilm/embed`: requests to a part count for the model that the client named.
+std::string Whole(const std::string& model) {
+  const std::string_view part = PartOf(model);
+  return part.empty() ? model : model.substr(0, model.size() - part.size() - 1);
+}
+
+Labels LabelsOf(const std::string& model, const std::string& version, Labels more) {
   Labels labels = {{"model", model}, {"version", version}};
-  if (const std::string_view part = PartOf(model); !part.empty()) {
-    labels[0].value.resize(model.size() - part.size() - 1);
-    labels.push_back({"part", std::string(part)});
-  }
+  labels.insert(labels.end(), more.begin(), more.end());
   return labels;
 }
 
@@ -82,6 +86,28 @@ ClientMetric Cumulative(Labels labels, const Histogram& histogram) {
   metric.histogram.sample_count = count;
   return metric;
 }
+
+// What callers sent to a model and to its parts. The requests that a text request makes to the
+// model, its tokenizer and so on are steps, and do not count again.
+struct Sent {
+  uint64_t success = 0;
+  uint64_t fail = 0;
+  std::map<std::string, uint64_t> failures;  // by reason
+  int waiting = 0;                           // requests or steps: a request waits in one queue
+  int running = 0;
+
+  void Add(const ModelStatistics& part) {
+    success += part.success.count - part.steps.success;
+    fail += part.fail.count - part.steps.fail;
+    for (const auto& [reason, count] : part.failures) {
+      const auto steps = part.steps.failures.find(reason);
+      const uint64_t sent = count - (steps == part.steps.failures.end() ? 0 : steps->second);
+      if (sent > 0) failures[reason] += sent;
+    }
+    waiting += part.waiting;
+    running += part.running - part.steps.running;
+  }
+};
 
 // For models that generate.
 void AppendGeneration(const std::vector<ModelStatistics>& statistics,
@@ -187,17 +213,14 @@ struct Metrics::Impl {
                            .Register(registry)),
         rows_family(prometheus::BuildHistogram()
                         .Name("chairlift_batch_rows")
-                        .Help("Rows of the largest batch that an answered request was in")
+                        .Help("Rows of the largest batch that each answered request was in")
                         .Register(registry)) {}
 
   ModelHistograms Find(const std::string& model, const std::string& version) {
     const std::lock_guard<std::mutex> lock(mutex);
     ModelHistograms& found = by_model[std::pair(model, version)];
     if (found.queue == nullptr) {
-      prometheus::Labels labels;
-      for (const ClientMetric::Label& label : LabelsOf(model, version)) {
-        labels.emplace(label.name, label.value);
-      }
+      const prometheus::Labels labels = {{"model", Whole(model)}, {"version", version}};
       found.queue = &queue_family.Add(labels, TimeBuckets());
       found.compute = &compute_family.Add(labels, TimeBuckets());
       found.rows = &rows_family.Add(labels, RowBuckets());
@@ -211,7 +234,7 @@ struct Metrics::Impl {
     constexpr MetricType kCounter = MetricType::Counter;
     constexpr MetricType kGauge = MetricType::Gauge;
     MetricFamily requests =
-        Family("chairlift_requests_total", "Requests that ended, by outcome", kCounter);
+        Family("chairlift_requests_total", "Requests of callers that ended, by outcome", kCounter);
     MetricFamily failures =
         Family("chairlift_request_failures_total", "Requests that failed, by reason", kCounter);
     MetricFamily rows = Family("chairlift_rows_total", "Rows computed for requests", kCounter);
@@ -222,32 +245,44 @@ struct Metrics::Impl {
                                 "Requests looked up in the response cache, by outcome", kCounter);
     MetricFamily waiting = Family("chairlift_requests_waiting", "Requests in the queue", kGauge);
     MetricFamily running = Family("chairlift_requests_running", "Requests being computed", kGauge);
+    MetricFamily steps = Family("chairlift_step_requests_total",
+                                "Requests that pipelines, text routes and Python models made to "
+                                "the model, by outcome",
+                                kCounter);
+    const auto add = [](MetricFamily& family, Labels labels, auto value) {
+      family.metric.push_back(Sample(family.type, std::move(labels), static_cast<double>(value)));
+    };
+    std::map<std::pair<std::string, std::string>, Sent> sent;
     for (const ModelStatistics& model : *statistics) {
-      const auto labels = [&](const char* key = nullptr, const std::string& value = {}) {
-        Labels list = LabelsOf(model.name, model.version);
-        if (key != nullptr) list.push_back({key, value});
-        return list;
+      sent[{Whole(model.name), model.version}].Add(model);
+      if (!PartOf(model.name).empty()) continue;  // its batches are not the model's
+      const auto labels = [&](Labels more) {
+        return LabelsOf(model.name, model.version, std::move(more));
       };
-      const auto add = [](MetricFamily* family, Labels list, auto value) {
-        family->metric.push_back(Sample(family->type, std::move(list), static_cast<double>(value)));
-      };
-      add(&requests, labels("outcome", "success"), model.success.count);
-      add(&requests, labels("outcome", "failure"), model.fail.count);
-      for (const auto& [reason, count] : model.failures) {
-        add(&failures, labels("reason", reason), count);
-      }
-      add(&rows, labels(), model.inference_count);
-      add(&cache, labels("outcome", "hit"), model.cache_hit.count);
-      add(&cache, labels("outcome", "miss"), model.cache_miss.count);
-      add(&padding, labels(), model.padded_rows);
+      add(steps, labels({{"outcome", "success"}}), model.steps.success);
+      add(steps, labels({{"outcome", "failure"}}), model.steps.fail);
+      add(rows, labels({}), model.inference_count);
+      add(cache, labels({{"outcome", "hit"}}), model.cache_hit.count);
+      add(cache, labels({{"outcome", "miss"}}), model.cache_miss.count);
+      add(padding, labels({}), model.padded_rows);
       for (const auto& [size, count] : model.batches) {
-        add(&batches, labels("rows", std::to_string(size)), count.count);
+        add(batches, labels({{"rows", std::to_string(size)}}), count.count);
       }
-      add(&waiting, labels(), model.waiting);
-      add(&running, labels(), model.running);
+    }
+    for (const auto& [model, count] : sent) {
+      const auto labels = [&](Labels more) {
+        return LabelsOf(model.first, model.second, std::move(more));
+      };
+      add(requests, labels({{"outcome", "success"}}), count.success);
+      add(requests, labels({{"outcome", "failure"}}), count.fail);
+      for (const auto& [reason, failed] : count.failures) {
+        add(failures, labels({{"reason", reason}}), failed);
+      }
+      add(waiting, labels({}), count.waiting);
+      add(running, labels({}), count.running);
     }
     for (MetricFamily* family :
-         {&requests, &failures, &rows, &padding, &batches, &cache, &waiting, &running}) {
+         {&requests, &failures, &steps, &rows, &padding, &batches, &cache, &waiting, &running}) {
       families->push_back(std::move(*family));
     }
     AppendGeneration(*statistics, families);

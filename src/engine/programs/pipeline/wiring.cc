@@ -1,8 +1,13 @@
 #include "engine/programs/pipeline/wiring.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/closest.h"
 #include "base/status.h"
@@ -245,8 +250,7 @@ class Wirer {
         if (!values_[value].step && !models_[step]->batches) wiring.counts_rows = false;
       }
       if (wiring.steps[step].gives.empty()) {
-        return InvalidArgument("{}: no later step and no output of the pipeline uses it",
-                               StepName(config_, step));
+        return InvalidArgument("{}: {}", StepName(config_, step), WhyNotRead(step));
       }
     }
     for (const size_t output : outputs_) {
@@ -254,6 +258,27 @@ class Wirer {
       wiring.signature.outputs.push_back(values_[output].spec);
     }
     return wiring;
+  }
+
+  // Of a step whose outputs have no reader. A reader may have another name for them.
+  std::string WhyNotRead(size_t step) const {
+    std::vector<std::string> gives, open;
+    for (const SymbolicSpec& output : models_[step]->outputs) {
+      if (!IsLeftOut(step, output.name)) {
+        gives.push_back(Mapped(config_.steps[step].outputs, output.name));
+      }
+    }
+    for (const auto& [name, value] : by_name_) {
+      if (!values_[value].step) open.push_back(name);
+    }
+    if (gives.empty()) return "its `outputs` name none of its model's outputs: name those to use";
+    std::sort(open.begin(), open.end());
+    return fmt::format("no later step and no output reads what it gives, '{}'{}",
+                       fmt::join(gives, "', '"),
+                       open.empty() ? ""
+                                    : fmt::format("; the steps read '{}' from the request: give "
+                                                  "one that name if it is meant",
+                                                  fmt::join(open, "', '")));
   }
 
   const PipelineConfig& config_;

@@ -258,6 +258,24 @@ StatusOr<Interpreter> ChooseInterpreter(const FunctionConfig& function, const fs
   return chosen;
 }
 
+StatusOr<Interpreter> TryInterpreter(const FunctionConfig& function, const fs::path& file,
+                                     bool runs_their_code) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Interpreter chosen,
+                             ChooseInterpreter(function, file, runs_their_code));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const fs::path worker, FindWorkerScript());
+  const auto missing =
+      MissingIn(chosen.python, worker.parent_path() / "_packages.py", file, function.packages);
+  if (!missing) {
+    return NotFound("{} ({}) cannot be run; name an interpreter of Python 3 that can",
+                    chosen.python, chosen.where);
+  }
+  if (chosen.lacks.empty() && !missing->empty()) {
+    chosen.lacks = fmt::format("lacks {0}: `{1} -m pip install {2}`", fmt::join(*missing, ", "),
+                               chosen.python, fmt::join(*missing, " "));
+  }
+  return chosen;
+}
+
 StatusOr<std::string> FindInterpreter(const FunctionConfig& function, const fs::path& file,
                                       bool runs_their_code) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const Interpreter chosen,

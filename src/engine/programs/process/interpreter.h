@@ -35,6 +35,10 @@ struct Interpreter {
 // fewest. NotFound if there is none.
 StatusOr<Interpreter> ChooseInterpreter(const FunctionConfig& function,
                                         const std::filesystem::path& file, bool runs_their_code);
+// For `doctor`: also runs one that the settings or CHAIRLIFT_PYTHON name, which is not tried before
+// a model needs it. NotFound if it cannot be run.
+StatusOr<Interpreter> TryInterpreter(const FunctionConfig& function,
+                                     const std::filesystem::path& file, bool runs_their_code);
 // Its path. Logs the choice and missing packages once.
 StatusOr<std::string> FindInterpreter(const FunctionConfig& function,
                                       const std::filesystem::path& file, bool runs_their_code);

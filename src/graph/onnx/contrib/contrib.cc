@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "base/closest.h"
 #include "graph/onnx/contrib/rules.h"
 
 namespace chairlift {
@@ -310,6 +311,20 @@ Status CheckAttributes(const OnnxNode& node, std::span<const AttributeSpec> spec
   return absl::OkStatus();
 }
 
+// What to do about an operator that is not supported.
+std::string InsteadOfContrib(const OnnxNode& node) {
+  if (const auto meant = Closest(node.op_type, ContribOperators(node.domain))) {
+    return fmt::format("; did you mean '{}'?", *meant);
+  }
+  if (node.op_type == "Tokenizer") {
+    return ": it splits text for a vectorizer of scikit-learn; serve the pipeline as a Python "
+           "model "
+           "(docs/guides/tabular.md#any-model-through-python)";
+  }
+  return "; export the model without this operator, or serve it as a Python model "
+         "(docs/reference/operators.md, docs/guides/python-models.md)";
+}
+
 }  // namespace
 
 bool IsContrib(const OnnxNode& node) {
@@ -329,12 +344,8 @@ Status NormaliseContrib(OnnxNode& node, Rewriter& rewriter) {
       std::find_if(operators.begin(), operators.end(),
                    [&](const ContribOperator& o) { return o.op_type == node.op_type; });
   if (found == operators.end()) {
-    std::string names;
-    for (const ContribOperator& one : operators) {
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", one.op_type);
-    }
-    return Unimplemented("operator {} is not supported; of domain '{}' these are: {}", node.op_type,
-                         node.domain, names);
+    return Unimplemented("operator {} of domain '{}' is not supported{}", node.op_type, node.domain,
+                         InsteadOfContrib(node));
   }
   const auto inputs = static_cast<int>(node.inputs.size());
   if (inputs < found->min_inputs || inputs > found->max_inputs) {

@@ -177,6 +177,11 @@ TEST_F(PipelineTest, StepsThatNobodyAskedForDoNotRun) {
   EXPECT_EQ(response->outputs[0].name, "z");
   EXPECT_EQ((*engine_->Statistics("b"))[0].success.count, 0u);
   EXPECT_EQ((*engine_->Statistics("c"))[0].success.count, 1u);
+  EXPECT_EQ((*engine_->Statistics("c"))[0].steps.success, 1u);
+  EXPECT_EQ((*engine_->Statistics("p"))[0].steps.success, 0u);
+  ASSERT_TRUE(engine_->Infer(Ask("c", "h", {1, 2, 3, 4})).ok());  // by a caller
+  EXPECT_EQ((*engine_->Statistics("c"))[0].success.count, 2u);
+  EXPECT_EQ((*engine_->Statistics("c"))[0].steps.success, 1u);
 }
 
 TEST_F(PipelineTest, ErrorsNameTheStep) {
@@ -186,6 +191,9 @@ TEST_F(PipelineTest, ErrorsNameTheStep) {
   EXPECT_THAT(MessageOf(status),
               AllOf(HasSubstr("step 2 (b): "), HasSubstr("3 rows"), HasSubstr("max_batch_size")));
   EXPECT_EQ((*engine_->Statistics("p"))[0].fail.count, 1u);
+  EXPECT_EQ((*engine_->Statistics("p"))[0].steps.fail, 0u);
+  EXPECT_EQ((*engine_->Statistics("b"))[0].steps.fail, 1u);
+  EXPECT_EQ((*engine_->Statistics("b"))[0].steps.failures.at("invalid"), 1u);
 }
 
 // Each refusal frees a place for the next request, which is refused at once as well.

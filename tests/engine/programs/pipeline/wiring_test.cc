@@ -121,7 +121,12 @@ TEST(WiringTest, WhatNobodyReadsHasNoPlace) {
   ASSERT_EQ(wired->steps[0].gives.size(), 1u);
   EXPECT_EQ(wired->steps[0].gives[0].output, "p");
   EXPECT_THAT(WhyNot("steps: [{model: a}, {model: b}]", {Rows("x", "p"), Rows("x", "y")}),
-              AllOf(HasSubstr("step 1 (a)"), HasSubstr("no later step and no output")));
+              AllOf(HasSubstr("step 1 (a): no later step and no output reads what it gives, 'p'"),
+                    HasSubstr("the steps read 'x' from the request")));
+  EXPECT_THAT(WhyNot("steps: [{model: a, outputs: {y: Y}}, {model: b, inputs: {x: X}}]",
+                     {Rows("x", "y"), Rows("x", "z")}),
+              AllOf(HasSubstr("step 1 (a)"), HasSubstr("what it gives, 'Y'"),
+                    HasSubstr("the steps read 'X'")));
 }
 
 TEST(WiringTest, RefusesTensorsThatDoNotFit) {
