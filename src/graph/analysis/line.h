@@ -15,7 +15,7 @@
 namespace chairlift::analysis {
 
 // Names of sizes that no dimension of a file can have. A batch has B ≥ 1 sequences, each with P ≥ 0
-// earlier tokens and S ≥ 1 new ones (all, where there is no past); a source has E ≥ 1 tokens.
+// earlier tokens and S ≥ 1 new ones (without a past: all). A source has E ≥ 1 tokens.
 struct Size {
   static constexpr char kBatch[] = "(batch)", kNew[] = "(length)", kPast[] = "(past)",
                         kTotal[] = "(total)", kSource[] = "(source)";
@@ -45,8 +45,8 @@ struct Line {
   static Line Of(std::string_view size) {
     return {.products = {{{{.size = std::string(size)}}, 1}}};
   }
-  // Of a dimension's name, as shape inference makes them: products ("12*batch", where `batch` is
-  // the batch's name), but not bounded sizes ("min(batch,512)").
+  // The size that a dimension's name says, as shape inference makes them: products ("12*batch",
+  // where `batch` is the batch's name), but not bounded sizes ("min(batch,512)").
   static std::optional<Line> OfSymbol(const std::string& symbol, std::string_view batch);
   static Line Batch() { return Of(Size::kBatch); }
   static Line Index(int axis) { return {.products = {{{{.axis = axis}}, 1}}}; }
@@ -65,7 +65,7 @@ struct Line {
   // Whether a size other than these is a factor.
   bool has_others(std::initializer_list<std::string_view> than) const;
   bool has_sizes() const { return has_others({}); }
-  // Of a number, or one product: the number before it; absent for sums.
+  // The number before the one product, or the number alone; absent for sums.
   std::optional<int64_t> times() const;
   std::vector<int> axes() const;  // those it depends on
   bool depends_on(int axis) const { return has(axis, {}); }

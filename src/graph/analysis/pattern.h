@@ -125,7 +125,7 @@ class PatternReader {
   // For sizes that are followed elsewhere: takes the elements of a value of rank 0 or 1 about which
   // nothing is known here. Not of integers that may be negative.
   void TakeSizes(ValueId id, const std::optional<Dims>& elements);
-  // Of an input, which may be constant; unknown if it is absent.
+  // An input's pattern; it may be constant. Unknown if it is absent.
   Pattern In(const Node& node, size_t i) const;
   // Sets the pattern of the node's output, or says why it cannot be followed.
   Status Visit(const Node& node);
