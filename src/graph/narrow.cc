@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "graph/passes/rewrite.h"
 #include "ops/element_type.h"
 
 namespace chairlift {
@@ -51,13 +52,8 @@ class Narrowing {
     Value& own = is_output ? graph_.values[id] : twin;
     own.name += fmt::format(".{}", DTypeName(own.dtype));
     const ValueId made = AddTwin(id, std::move(twin));
-    Node cast;
-    cast.name = graph_.values[made].name;
-    cast.def = cast_;
-    cast.attributes.Set("to", OnnxOfElementType(dtype));
-    cast.inputs = {id};
-    cast.outputs = {made};
-    graph_.nodes.push_back(std::move(cast));
+    graph_.nodes.push_back(
+        {graph_.values[made].name, cast_, Attribute("to", OnnxOfElementType(dtype)), {id}, {made}});
     return made;
   }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/additive_masks.h"
+#include "graph/passes/rewrite.h"
 #include "ops/element_type.h"
 #include "ops/half_simd.h"
 
@@ -103,13 +104,13 @@ Status WidenInside(Graph& graph) {
     graph.values[id].name = name + "/float32";
     const ValueId half =
         graph.AddValue({.name = name, .dtype = DType::kFloat16, .shape = graph.values[id].shape});
-    Node cast;
-    cast.name = name + (widens ? "/widened" : "/narrowed");
-    cast.def = OperatorRegistry::Builtin().Find("", "Cast");
-    cast.attributes.Set("to", OnnxOfElementType(widens ? DType::kFloat : DType::kFloat16));
-    cast.inputs = {widens ? half : id};
-    cast.outputs = {widens ? id : half};
-    graph.nodes.insert(widens ? graph.nodes.begin() : graph.nodes.end(), std::move(cast));
+    const int64_t to = OnnxOfElementType(widens ? DType::kFloat : DType::kFloat16);
+    graph.nodes.insert(widens ? graph.nodes.begin() : graph.nodes.end(),
+                       {name + (widens ? "/widened" : "/narrowed"),
+                        OperatorRegistry::Builtin().Find("", "Cast"),
+                        Attribute("to", to),
+                        {widens ? half : id},
+                        {widens ? id : half}});
     return half;
   };
   // An output of a graph may be one of its inputs.

@@ -17,8 +17,6 @@ void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j) {
 
 namespace {
 
-// A bound for sizes of real models; larger numbers are not followed.
-constexpr int64_t kMostNumber = int64_t{1} << 40;
 constexpr int64_t kMostElements = 64;  // in a list
 
 bool TooLarge(int64_t n) { return n > kMostNumber || n < -kMostNumber; }
@@ -80,7 +78,8 @@ std::optional<Pattern> CutAlongDiagonal(const Tensor& t) {
   pattern.dtype = t.dtype();
   pattern.dims = LinesOf(shape);
   // Column ≤ row + seen − 1.
-  pattern.conditions = {{.number = seen - 1, .axes = {{rank - 2, 1}, {rank - 1, -1}}}};
+  const Line apart = *Line::Sum(Line::Index(rank - 2), Line::Index(rank - 1), -1);
+  pattern.conditions = {*Line::Sum(apart, Line::Number(seen - 1))};
   pattern.table = Tensor::Allocate(t.dtype(), {2});
   CopyElement(t, seen, pattern.table, 0);
   CopyElement(t, 0, pattern.table, 1);
@@ -110,8 +109,9 @@ std::optional<Line> CountsAlongAxes(const Tensor& constant) {
     return wide ? constant.data<int64_t>()[i] : int64_t{constant.data<int32_t>()[i]};
   };
   const Shape& shape = constant.shape();
-  Line line = Line::Number(at(0));
-  if (TooLarge(line.number)) return std::nullopt;
+  const int64_t first = at(0);
+  if (TooLarge(first)) return std::nullopt;
+  Line line = Line::Number(first);
   struct Axis {
     int64_t stride, size, step;
   };
@@ -120,13 +120,15 @@ std::optional<Line> CountsAlongAxes(const Tensor& constant) {
   for (int axis = shape.rank(); axis-- > 0; stride *= shape[axis]) {
     if (shape[axis] < 2) continue;
     if (TooLarge(at(stride))) return std::nullopt;
-    const int64_t step = at(stride) - line.number;
+    const int64_t step = at(stride) - first;
     if (step == 0) continue;
+    const auto grown = Line::Sum(line, Line::Index(axis), step);
+    if (!grown) return std::nullopt;
+    line = *grown;
     axes.push_back({stride, shape[axis], step});
-    line.axes[axis] = step;
   }
   for (int64_t i = 0; i < constant.size(); ++i) {
-    int64_t expected = line.number;
+    int64_t expected = first;
     for (const Axis& axis : axes) {
       if (TooLarge(axis.step) || TooLarge(expected)) return std::nullopt;
       expected += i / axis.stride % axis.size * axis.step;
@@ -137,115 +139,6 @@ std::optional<Line> CountsAlongAxes(const Tensor& constant) {
 }
 
 }  // namespace
-
-std::optional<Line> Line::Sum(const Line& a, const Line& b, int64_t times_b) {
-  if (a.mark >= 0 || b.mark >= 0) return std::nullopt;
-  Line sum = a;
-  bool fits = true;
-  const auto add = [&](int64_t& to, int64_t n) {
-    int64_t product = 0;
-    fits = fits && !__builtin_mul_overflow(times_b, n, &product) &&
-           !__builtin_add_overflow(to, product, &to) && !TooLarge(to);
-  };
-  add(sum.number, b.number);
-  for (size_t i = 0; i < sum.sizes.size(); ++i) add(sum.sizes[i], b.sizes[i]);
-  const auto add_all = [&](auto& to, const auto& from) {
-    for (const auto& [key, times] : from) {
-      int64_t& own = to[key];
-      add(own, times);
-      if (own == 0) to.erase(key);
-    }
-  };
-  add_all(sum.axes, b.axes);
-  add_all(sum.others, b.others);
-  if (!fits) return std::nullopt;
-  return sum;
-}
-
-std::optional<Line> Line::Product(const Line& a, const Line& b) {
-  if (a.is_number()) return Sum(Line(), b, a.number);
-  if (b.is_number()) return Sum(Line(), a, b.number);
-  return std::nullopt;
-}
-
-std::optional<Line> Line::Quotient(const Line& a, const Line& b) {
-  if (!b.is_number() || b.number < 1) return std::nullopt;
-  Line quotient = a;
-  bool whole = true;
-  const auto divide = [&](int64_t& n) {
-    whole &= n % b.number == 0;
-    n /= b.number;
-  };
-  divide(quotient.number);
-  for (int64_t& times : quotient.sizes) divide(times);
-  for (auto& [axis, times] : quotient.axes) divide(times);
-  for (auto& [size, times] : quotient.others) divide(times);
-  if (!whole) return std::nullopt;
-  return quotient;
-}
-
-std::optional<Line> Line::With(int axis, const Line& place) const {
-  Line rest = *this;
-  const int64_t times = along(axis);
-  rest.axes.erase(axis);
-  rest.mark = rest.sequence = -1;
-  std::optional<Line> moved = Sum(rest, place, times);
-  if (!moved || mark < 0) return moved;
-  moved->mark = mark;
-  moved->sequence = sequence;
-  if (sequence != axis) return moved;
-  // Sequences keep an axis of their own.
-  if (place.axes.size() != 1 || place != Index(place.axes.begin()->first)) return std::nullopt;
-  moved->sequence = place.axes.begin()->first;
-  return moved;
-}
-
-std::optional<int64_t> Line::Least(const std::vector<Line>& dims) const {
-  if (mark >= 0) return std::nullopt;
-  Line least = *this;
-  for (const auto& [axis, times] : axes) {
-    const Line& dim = dims[static_cast<size_t>(axis)];
-    const auto last = Sum(dim, Number(1), -1);
-    const auto with = last ? least.With(axis, times > 0 ? Number(0) : *last) : std::nullopt;
-    if (!with) return std::nullopt;
-    least = *with;
-  }
-  int64_t bound = least.number;
-  for (int i = 0; i < kNumSizes; ++i) {
-    const auto size = static_cast<Size>(i);
-    if (least.of(size) < 0) return std::nullopt;
-    if (size != Size::kPast) bound += least.of(size);
-  }
-  for (const auto& [size, times] : least.others) {
-    if (times < 0) return std::nullopt;
-  }
-  return bound;
-}
-
-std::optional<int64_t> Line::Most(const std::vector<Line>& dims) const {
-  const auto negative = Sum(Line(), *this, -1);
-  const auto least = negative ? negative->Least(dims) : std::nullopt;
-  if (!least) return std::nullopt;
-  return -*least;
-}
-
-std::string Line::ToString() const {
-  std::vector<std::string> terms;
-  const auto add = [&](int64_t times, const std::string& what) {
-    if (times != 0) terms.push_back(times == 1 ? what : fmt::format("{}·{}", times, what));
-  };
-  add(of(Size::kBatch), "batch");
-  add(of(Size::kPast), "past");
-  add(of(Size::kNew), "new");
-  add(of(Size::kAll), "batch·(past + new)");
-  add(of(Size::kSource), "source");
-  add(of(Size::kAllNew), "batch·new");
-  add(of(Size::kAllSource), "batch·source");
-  for (const auto& [size, times] : others) add(times, size);
-  for (const auto& [axis, times] : axes) add(times, fmt::format("index {}", axis));
-  if (number != 0 || terms.empty()) terms.push_back(std::to_string(number));
-  return fmt::format("{}", fmt::join(terms, " + "));
-}
 
 Pattern Pattern::OfLine(DType dtype, std::vector<Line> dims, Line line) {
   Pattern pattern;
@@ -274,14 +167,17 @@ Pattern Pattern::Uniform(std::vector<Line> dims, const Tensor& one) {
   return pattern;
 }
 
+Line Pattern::MarkAt(const Line& sequence, const Line& token, int input) {
+  Line mark = *Line::Sum(*Line::Product(sequence, Line::Of(Size::kNew)), token);
+  mark.mark = input;
+  return mark;
+}
+
 Pattern Pattern::OfMarks(DType dtype, int input) {
   const auto zero = NumberTensor(dtype, 0), one = NumberTensor(dtype, 1);
   if (!zero) return {};
-  Pattern marks = Uniform({Line::Of(Size::kBatch), Line::Of(Size::kNew)}, *zero);
-  Line mark = Line::Index(1);
-  mark.mark = input;
-  mark.sequence = 0;
-  marks.conditions = {mark};
+  Pattern marks = Uniform({Line::Batch(), Line::Of(Size::kNew)}, *zero);
+  marks.conditions = {MarkAt(Line::Index(0), Line::Index(1), input)};
   marks.table = Tensor::Allocate(dtype, {2});
   CopyElement(*zero, 0, marks.table, 0);
   CopyElement(*one, 0, marks.table, 1);

@@ -2,13 +2,11 @@
 // computes are followed element by element.
 //
 // A decoder is followed for requests whose tokens all count (a mask of ones) and for all sizes at
-// once. A batch has B ≥ 1 sequences that each have P ≥ 0 earlier tokens and S ≥ 1 new ones. If
-// there is an encoder, the source has E ≥ 1 tokens. Encoders are followed for all masks, too.
+// once; an encoder for all masks, too.
 #ifndef CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_
 #define CHAIRLIFT_GRAPH_ANALYSIS_PATTERN_H_
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "graph/analysis/shapes.h"
 #include "graph/ir.h"
 
 namespace chairlift::analysis {
@@ -27,60 +26,6 @@ inline constexpr int64_t kReach = 4095;
 inline constexpr size_t kMostConditions = 4;
 inline bool IsInteger(DType dtype) { return dtype == DType::kInt64 || dtype == DType::kInt32; }
 void CopyElement(const Tensor& from, int64_t i, Tensor& to, int64_t j);
-
-// kAll, kAllNew and kAllSource: the numbers of entries of a mask, B · (P + S), B · S and B · E.
-enum class Size { kBatch, kNew, kPast, kAll, kSource, kAllNew, kAllSource };
-inline constexpr int kNumSizes = 7;
-using Multiples = std::array<int64_t, kNumSizes>;  // by Size
-
-// number + a multiple of each size + a multiple of the index along each axis.
-struct Line {
-  int64_t number = 0;
-  Multiples sizes{};
-  std::map<int, int64_t> axes = {};  // by axis; none is 0
-  // Multiples of sizes that have no name of their own here, each ≥ 0; none is 0.
-  std::map<std::string, int64_t> others = {};
-  // Only for a condition. It holds where input `mark` of the graph has 1, and not 0, for the token
-  // at this place of a sequence. The sequence's index is that along `sequence`; −1: the first one.
-  // Without a mark it holds where this is ≥ 0.
-  int mark = -1, sequence = -1;
-
-  static Line Number(int64_t n) { return {.number = n}; }
-  static Line Of(Size size) {
-    Line line;
-    line.sizes[static_cast<size_t>(size)] = 1;
-    return line;
-  }
-  static Line Index(int axis) { return {.axes = {{axis, 1}}}; }
-  // P + S.
-  static Line Total() { return *Sum(Of(Size::kPast), Of(Size::kNew)); }
-
-  static Line Other(const std::string& size) { return {.others = {{size, 1}}}; }
-
-  bool is_number() const {
-    return sizes == Multiples{} && axes.empty() && others.empty() && mark < 0;
-  }
-  int64_t of(Size size) const { return sizes[static_cast<size_t>(size)]; }
-  int64_t along(int axis) const {
-    const auto found = axes.find(axis);
-    return found == axes.end() ? 0 : found->second;
-  }
-  friend bool operator==(const Line&, const Line&) = default;
-
-  // a + times_b · b; nothing on overflow.
-  static std::optional<Line> Sum(const Line& a, const Line& b, int64_t times_b = 1);
-  // Nothing unless one of them is a number.
-  static std::optional<Line> Product(const Line& a, const Line& b);
-  // Nothing if b is not a number or does not divide each part of a.
-  static std::optional<Line> Quotient(const Line& a, const Line& b);
-  // With `place` substituted for the index along `axis`.
-  std::optional<Line> With(int axis, const Line& place) const;
-  // The minimum over all sizes and all indices into `dims`; nothing if there is no bound.
-  std::optional<int64_t> Least(const std::vector<Line>& dims) const;
-  std::optional<int64_t> Most(const std::vector<Line>& dims) const;
-
-  std::string ToString() const;  // "past + index 2"
-};
 
 struct Pattern {
   enum class Kind {
@@ -100,7 +45,7 @@ struct Pattern {
   };
   Kind kind = Kind::kUnknown;
   DType dtype = DType::kUndefined;
-  std::vector<Line> dims = {};  // sizes; none is 0 except that of an empty list
+  Dims dims = {};  // none is 0 except that of an empty list
   Line line = {};
   std::vector<Line> list = {};
   std::vector<Line> conditions = {};
@@ -130,6 +75,8 @@ struct Pattern {
   static Pattern Uniform(std::vector<Line> dims, const Tensor& one);
   // Of [batch, length] marks: input `input` of the graph, of 0 and 1. Unknown of other types.
   static Pattern OfMarks(DType dtype, int input);
+  // The condition that input `input` marks that token.
+  static Line MarkAt(const Line& sequence, const Line& token, int input);
   // For numbers that are equal, integers that grow evenly along each axis, numbers at a slope of
   // each row, or numbers that are cut along a diagonal of the last two axes. Unknown for others.
   static Pattern OfConstant(const Tensor& constant);
@@ -161,30 +108,34 @@ struct Pattern {
 // tokens (P + S) for which the patterns hold, if a constant has no more entries.
 class PatternReader {
  public:
-  explicit PatternReader(const Graph& graph) : graph_(graph), patterns_(graph.values.size()) {}
+  explicit PatternReader(const Graph& graph) : graph_(graph) {}
 
-  const Pattern& of(ValueId id) const { return patterns_[static_cast<size_t>(id)]; }
-  void Set(ValueId id, Pattern pattern) { patterns_[static_cast<size_t>(id)] = std::move(pattern); }
+  const Pattern& of(ValueId id) const {
+    const auto found = patterns_.find(id);
+    return found == patterns_.end() ? unknown_ : found->second;
+  }
+  void Set(ValueId id, Pattern pattern) { patterns_[id] = std::move(pattern); }
   // The dimensions of a value as lines, from its pattern or its shape; nothing if one is unknown.
-  std::optional<std::vector<Line>> Dims(ValueId id) const;
-  // For a number, or a size with one of the names below.
+  std::optional<Dims> DimsOf(ValueId id) const;
+  // For a number, a size of `Size`, or a product of them.
   static std::optional<Line> SizeOf(const Dim& dim);
   static std::optional<Dim> DimOf(const Line& size);
   // Adds the known dimensions to the shape of the value in `graph`, the graph being read.
   void NameDims(ValueId id, Graph& graph) const;
+  // For sizes that are followed elsewhere: takes the elements of a value of rank 0 or 1 about which
+  // nothing is known here. Not of integers that may be negative.
+  void TakeSizes(ValueId id, const std::optional<Dims>& elements);
+  // An input's pattern; it may be constant. Unknown if it is absent.
+  Pattern In(const Node& node, size_t i) const;
   // Sets the pattern of the node's output, or says why it cannot be followed.
   Status Visit(const Node& node);
   int64_t limit() const { return limit_; }
   void LimitTokens(int64_t most) { limit_ = limit_ == 0 ? most : std::min(limit_, most); }
 
-  // Names of the sizes as dimensions of the graph.
-  static constexpr char kBatch[] = "(batch)", kNew[] = "(length)", kPast[] = "(past)",
-                        kTotal[] = "(total)", kSource[] = "(source)";
-
  private:
   StatusOr<Pattern> Follow(const Node& node);
-  // For an elementwise operator about which nothing else is known.
-  void SetShape(const Node& node);
+  // What an elementwise operator's inputs are broadcast to.
+  std::optional<Dims> SpreadDims(const Node& node) const;
   StatusOr<Pattern> Elementwise(const Node& node, std::vector<Pattern> inputs);
   StatusOr<Pattern> OfLists(const Node& node, const std::vector<Pattern>& inputs);
   StatusOr<Pattern> Tables(const Node& node, const std::vector<Pattern>& inputs,
@@ -204,7 +155,6 @@ class PatternReader {
   StatusOr<Pattern> Gather(const Node& node);
   StatusOr<Pattern> Range(const Node& node);
   StatusOr<Pattern> Reshape(const Node& node);
-  StatusOr<Pattern> Flatten(const Node& node);
   StatusOr<Pattern> Expand(const Node& node);
   StatusOr<Pattern> Concat(const Node& node);
   StatusOr<Pattern> ConcatTables(const Node& node);
@@ -215,19 +165,17 @@ class PatternReader {
   StatusOr<Pattern> ReduceSum(const Node& node);
   StatusOr<Pattern> Tile(const Node& node);
   StatusOr<Pattern> Trilu(const Node& node);
-  StatusOr<Pattern> Squeeze(const Node& node);
-  StatusOr<Pattern> Unsqueeze(const Node& node);
-  StatusOr<Pattern> Transpose(const Node& node);
+  // For Squeeze, Unsqueeze and Transpose.
+  StatusOr<Pattern> Move(const Node& node);
 
-  Pattern In(const Node& node, size_t i) const;
-  std::optional<std::vector<Line>> ElementsOf(const Node& node, size_t i) const;
-  StatusOr<std::vector<int64_t>> NumbersOf(const Node& node, size_t i) const;
+  std::optional<Dims> ElementsOf(const Node& node, size_t i) const;
   DType TypeOf(const Node& node) const {
     return graph_.values[static_cast<size_t>(node.outputs[0])].dtype;
   }
 
   const Graph& graph_;
-  std::vector<Pattern> patterns_;
+  std::map<ValueId, Pattern> patterns_;  // of values of which anything is known
+  const Pattern unknown_;
   int64_t limit_ = 0;  // 0: no limit
 };
 

@@ -4,63 +4,158 @@
 #include <functional>
 #include <utility>
 
+#include "graph/analysis/node_reader.h"
 #include "graph/analysis/pattern.h"
-#include "graph/batch_axis/node_reader.h"
 #include "graph/evaluate.h"
+#include "graph/passes/rewrite.h"
 #include "ops/axis_map.h"
 
 namespace chairlift::analysis {
 namespace {
 
 // More than the length of any axis.
-constexpr int64_t kEndless = int64_t{1} << 31;
+constexpr int64_t kEndless = int64_t{1} << 30;
 
-std::optional<std::vector<Line>> BroadcastPatterns(const std::vector<Line>& a,
-                                                   const std::vector<Line>& b) {
-  const std::vector<Line>& more = a.size() >= b.size() ? a : b;
-  const std::vector<Line>& fewer = a.size() >= b.size() ? b : a;
-  std::vector<Line> dims = more;
-  const size_t shift = more.size() - fewer.size();
-  for (size_t i = 0; i < fewer.size(); ++i) {
-    Line& dim = dims[shift + i];
-    if (dim == fewer[i] || fewer[i] == Line::Number(1)) continue;
-    if (dim != Line::Number(1)) return std::nullopt;
-    dim = fewer[i];
-  }
-  return dims;
+// Changes the lines that the elements follow from, which `change` may refuse.
+template <typename Change>
+bool ChangeLines(Pattern& pattern, const Change& change) {
+  return change(pattern.line) &&
+         std::all_of(pattern.conditions.begin(), pattern.conditions.end(), change);
 }
 
-// The line with its axes renumbered by `to`; −1: the axis is removed and had one entry.
-Line Moved(const Line& line, const std::vector<int>& to) {
-  Line moved = line;
-  moved.axes.clear();
-  for (const auto& [axis, times] : line.axes) {
-    const int place = to[static_cast<size_t>(axis)];
-    if (place >= 0) moved.axes[place] = times;
-  }
-  if (line.sequence >= 0) moved.sequence = to[static_cast<size_t>(line.sequence)];
-  return moved;
+// Where axes of a result stand behind those of the `before` axes they take the place of: renumbers
+// them from 0 on, and removes the others.
+std::vector<int> Behind(size_t before, size_t axes) {
+  std::vector<int> to(before + axes, -1);
+  for (size_t i = 0; i < axes; ++i) to[before + i] = static_cast<int>(i);
+  return to;
 }
 
-Pattern MovedAxes(const Pattern& from, const std::vector<int>& to, std::vector<Line> dims) {
-  Pattern moved = from;
-  moved.dims = std::move(dims);
-  moved.line = Moved(from.line, to);
-  if (from.column >= 0) moved.column = to[static_cast<size_t>(from.column)];
-  for (Line& condition : moved.conditions) condition = Moved(condition, to);
-  return moved;
+std::vector<int> Shifted(size_t axes, int by) {
+  std::vector<int> to(axes);
+  for (size_t i = 0; i < axes; ++i) to[i] = static_cast<int>(i) + by;
+  return to;
+}
+
+// The elements of `data` at places[i] along axis i, which are lines over the axes of the result of
+// dimensions `dims`. Columns keep an axis of their own.
+std::optional<Pattern> ElementsAt(const Pattern& data, const std::vector<Line>& places, Dims dims) {
+  Pattern result = data;
+  if (data.column >= 0) {
+    const Line& column = places[static_cast<size_t>(data.column)];
+    const std::vector<int> axes = column.axes();
+    if (axes.size() != 1 || column != Line::Index(axes[0])) return std::nullopt;
+    result.column = axes[0];
+  }
+  const std::vector<int> shifted = Shifted(dims.size(), data.rank());
+  const std::vector<int> behind = Behind(data.dims.size(), dims.size());
+  const bool followed = ChangeLines(result, [&](Line& line) {
+    for (const int axis : line.axes()) {
+      const auto with = line.With(axis, places[static_cast<size_t>(axis)].Moved(shifted));
+      if (!with) return false;
+      line = *with;
+    }
+    line = line.Moved(behind);
+    return true;
+  });
+  if (!followed) return std::nullopt;
+  result.dims = std::move(dims);
+  return result;
+}
+
+// With axis i as axis to[i]; −1: it is removed, or its only entry repeated.
+StatusOr<Pattern> MovedAxes(const Pattern& data, const std::vector<int>& to, Dims dims) {
+  std::vector<Line> places;
+  for (const int axis : to) places.push_back(axis < 0 ? Line() : Line::Index(axis));
+  auto moved = ElementsAt(data, places, std::move(dims));
+  return moved ? StatusOr<Pattern>(*std::move(moved))
+               : Unimplemented("what it does to columns is not followed");
 }
 
 // Broadcasts as for operands of elementwise operators: axes count from the last. An index along an
 // axis of one entry is 0.
-Pattern BroadcastTo(const Pattern& from, const std::vector<Line>& dims) {
-  const int shift = static_cast<int>(dims.size()) - from.rank();
-  std::vector<int> to(from.dims.size());
-  for (int axis = 0; axis < from.rank(); ++axis) {
-    const bool one = from.dims[static_cast<size_t>(axis)] == Line::Number(1);
-    to[static_cast<size_t>(axis)] = one ? -1 : axis + shift;
+StatusOr<Pattern> BroadcastTo(const Pattern& from, const Dims& dims) {
+  std::vector<int> to = Shifted(from.dims.size(), static_cast<int>(dims.size()) - from.rank());
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (from.dims[i].is_one()) to[i] = -1;
   }
   return MovedAxes(from, to, dims);
+}
+
+// The place in row-major order among the entries of `axes`, which are numbered from `first` on.
+std::optional<Line> PlaceAmong(const Dims& dims, const std::vector<int>& axes, int first) {
+  std::optional<Line> place = Line(), stride = Line::Number(1);
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const auto own = Line::Product(Line::Index(*axis + first), *stride);
+    place = own ? Line::Sum(*place, *own) : std::nullopt;
+    stride = Line::Product(*stride, dims[static_cast<size_t>(*axis)]);
+    if (!place || !stride) return std::nullopt;
+  }
+  return place;
+}
+
+// The same elements in the same order. Lines along axes that are joined follow from the place in
+// the joined one.
+StatusOr<Pattern> InShape(const Pattern& data, Dims dims) {
+  Pattern result = data;
+  result.dims = std::move(dims);
+  if (data.uniform()) return result;
+  const auto groups = GroupAxes(data.dims, result.dims);
+  bool followed = groups.has_value();
+  for (size_t i = 0; followed && i < groups->size(); ++i) {
+    const AxisGroup& group = (*groups)[i];
+    const std::vector<int> from = WideAxes(data.dims, group.from, group.from_end);
+    const std::vector<int> to = WideAxes(result.dims, group.to, group.to_end);
+    const auto before = PlaceAmong(data.dims, from, 0);
+    const auto after = PlaceAmong(result.dims, to, data.rank());
+    followed = before && after;
+    if (std::find(from.begin(), from.end(), data.column) != from.end()) {
+      followed = followed && from.size() == 1 && to.size() == 1;
+      if (followed) result.column = to[0];
+    }
+    followed = followed && ChangeLines(result, [&](Line& line) {
+                 if (from.empty()) return true;
+                 const auto along = [&](const Line& of) {
+                   return std::any_of(from.begin(), from.end(),
+                                      [&](int axis) { return of.depends_on(axis); });
+                 };
+                 if (!along(line)) return true;
+                 const int mark = std::exchange(line.mark, -1);
+                 const auto times = line.Multiple(from.back());
+                 const auto own = times ? Line::Product(*times, *before) : std::nullopt;
+                 const auto there = times ? Line::Product(*times, *after) : std::nullopt;
+                 const auto rest = own ? Line::Sum(line, *own, -1) : std::nullopt;
+                 const auto all = rest && there ? Line::Sum(*rest, *there) : std::nullopt;
+                 if (!all || along(*rest)) return false;
+                 line = *all;
+                 line.mark = mark;
+                 return true;
+               });
+  }
+  if (!followed) return Unimplemented("its effect on axes is not known");
+  const std::vector<int> behind = Behind(data.dims.size(), result.dims.size());
+  ChangeLines(result, [&](Line& line) {
+    line = line.Moved(behind);
+    return true;
+  });
+  return result;
+}
+
+// The same for places that must be known to be within the axes; for a uniform value, any will do.
+StatusOr<Pattern> ReadAt(const Pattern& data, const std::vector<Line>& places, Dims dims) {
+  for (int axis = 0; axis < data.rank() && !data.uniform(); ++axis) {
+    const Line& place = places[static_cast<size_t>(axis)];
+    const auto beyond = Line::Sum(place, data.dims[static_cast<size_t>(axis)], -1);
+    const auto least = place.Least(dims), most = beyond ? beyond->Most(dims) : std::nullopt;
+    if (!least || *least < 0 || !most || *most >= 0) {
+      return Unimplemented("its indices are not known to be within axis {}", axis);
+    }
+  }
+  auto read = data.is_curve() || data.is_slopes() ? std::nullopt
+                                                  : ElementsAt(data, places, std::move(dims));
+  if (!read) return Unimplemented("its places are not followed");
+  if (read->is_table()) read->Simplify();
+  return *std::move(read);
 }
 
 // A list of one element as a uniform value.
@@ -71,17 +166,8 @@ Pattern SpreadOne(Pattern pattern) {
   return pattern;
 }
 
-// The number of entries of [batch, length], if it is that of a mask.
-std::optional<Line> AllEntries(const Line& batch, const Line& length) {
-  if (batch != Line::Of(Size::kBatch)) return std::nullopt;
-  if (length == Line::Total()) return Line::Of(Size::kAll);
-  if (length == Line::Of(Size::kNew)) return Line::Of(Size::kAllNew);
-  if (length == Line::Of(Size::kSource)) return Line::Of(Size::kAllSource);
-  return std::nullopt;
-}
-
 // Whether condition ≥ 0.
-Pattern OfCondition(std::vector<Line> dims, Line condition) {
+Pattern OfCondition(Dims dims, Line condition) {
   Pattern pattern;
   pattern.kind = Pattern::Kind::kTable;
   pattern.dtype = DType::kBool;
@@ -116,13 +202,48 @@ std::optional<Line> Holds(const std::string& op, const Line& a, const Line& b) {
   return std::nullopt;
 }
 
+// What a rule reads of its node.
+class Arguments : public NodeReader {
+ public:
+  Arguments(const Graph& graph, const Node& node, const PatternReader& reader)
+      : NodeReader(graph, node) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      patterns_.push_back(reader.In(node, i));
+      elements_.push_back(patterns_[i].Elements());
+    }
+  }
+
+  StatusOr<Dims> DimsOf(int i) const override {
+    if (has(i) && of(i).kind != Pattern::Kind::kUnknown) return of(i).dims;
+    return Unimplemented("its input {} is not known", i);
+  }
+  const Dims* Elements(int i) const override {
+    return has(i) && elements_[static_cast<size_t>(i)] ? &*elements_[static_cast<size_t>(i)]
+                                                       : nullptr;
+  }
+
+ private:
+  const Pattern& of(int i) const { return patterns_[static_cast<size_t>(i)]; }
+  SymbolicShape ShapeOf(int i) const override {
+    if (of(i).kind == Pattern::Kind::kUnknown) return NodeReader::ShapeOf(i);
+    std::vector<Dim> dims;
+    for (const Line& dim : of(i).dims) {
+      dims.push_back(dim.is_number() ? Dim(dim.number) : Dim::Unknown());
+    }
+    return SymbolicShape(std::move(dims));
+  }
+
+  std::vector<Pattern> patterns_;
+  std::vector<std::optional<Dims>> elements_;
+};
+
 }  // namespace
 
-std::optional<std::vector<Line>> PatternReader::Dims(ValueId id) const {
+std::optional<Dims> PatternReader::DimsOf(ValueId id) const {
   if (of(id).kind != Pattern::Kind::kUnknown) return of(id).dims;
   const SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
   if (!shape.has_rank()) return std::nullopt;
-  std::vector<Line> dims;
+  Dims dims;
   for (const Dim& dim : shape.dims()) {
     const auto size = SizeOf(dim);
     if (!size) return std::nullopt;
@@ -133,17 +254,17 @@ std::optional<std::vector<Line>> PatternReader::Dims(ValueId id) const {
 
 std::optional<Line> PatternReader::SizeOf(const Dim& dim) {
   if (dim.known()) return Line::Number(dim.value());
-  if (dim.symbol() == kBatch) return Line::Of(Size::kBatch);
-  if (dim.symbol() == kNew) return Line::Of(Size::kNew);
-  if (dim.symbol() == kPast) return Line::Of(Size::kPast);
-  if (dim.symbol() == kTotal) return Line::Total();
-  if (dim.symbol() == kSource) return Line::Of(Size::kSource);
-  return std::nullopt;
+  if (!dim.is_symbol()) return std::nullopt;
+  if (dim.symbol() == Size::kTotal) return Line::Total();
+  const auto size = Line::OfSymbol(dim.symbol(), Size::kBatch);
+  const bool own =
+      size && !size->has_others({Size::kBatch, Size::kNew, Size::kPast, Size::kSource});
+  return own ? size : std::nullopt;
 }
 
 std::optional<Dim> PatternReader::DimOf(const Line& size) {
   if (size.is_number()) return Dim(size.number);
-  for (const char* name : {kBatch, kNew, kPast, kTotal, kSource}) {
+  for (const char* name : {Size::kBatch, Size::kNew, Size::kPast, Size::kTotal, Size::kSource}) {
     const Dim dim = Dim::Symbol(name);
     if (SizeOf(dim) == size) return dim;
   }
@@ -163,25 +284,25 @@ void PatternReader::NameDims(ValueId id, Graph& graph) const {
   }
 }
 
+void PatternReader::TakeSizes(ValueId id, const std::optional<Dims>& elements) {
+  const Value& value = graph_.values[static_cast<size_t>(id)];
+  if (of(id).known() || value.is_constant() || !elements || elements->empty() ||
+      !value.shape.has_rank() || value.shape.rank() > 1 || !IsInteger(value.dtype) ||
+      !std::all_of(elements->begin(), elements->end(),
+                   [](const Line& size) { return size.Least({}) || size.Most({}); })) {
+    return;
+  }
+  Set(id, Pattern::OfElements(value.dtype, value.shape.rank(), *elements));
+}
+
 Pattern PatternReader::In(const Node& node, size_t i) const {
   if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return {};
   const Value& value = graph_.values[static_cast<size_t>(node.inputs[i])];
   return value.is_constant() ? Pattern::OfConstant(value.constant) : of(node.inputs[i]);
 }
 
-std::optional<std::vector<Line>> PatternReader::ElementsOf(const Node& node, size_t i) const {
+std::optional<Dims> PatternReader::ElementsOf(const Node& node, size_t i) const {
   return In(node, i).Elements();
-}
-
-StatusOr<std::vector<int64_t>> PatternReader::NumbersOf(const Node& node, size_t i) const {
-  const auto elements = ElementsOf(node, i);
-  if (!elements) return Unimplemented("its input {} is not known", i);
-  std::vector<int64_t> numbers;
-  for (const Line& element : *elements) {
-    if (!element.is_number()) return Unimplemented("its input {} depends on sizes", i);
-    numbers.push_back(element.number);
-  }
-  return numbers;
 }
 
 Status PatternReader::Visit(const Node& node) {
@@ -191,7 +312,13 @@ Status PatternReader::Visit(const Node& node) {
   }
   StatusOr<Pattern> followed = Follow(node);
   if (!followed.ok()) {
-    SetShape(node);
+    auto dims = IsElementwise(*node.def) ? SpreadDims(node) : std::nullopt;
+    if (!dims) return followed.status();
+    Pattern shaped;
+    shaped.kind = Pattern::Kind::kShaped;
+    shaped.dtype = TypeOf(node);
+    shaped.dims = *std::move(dims);
+    Set(node.outputs[0], std::move(shaped));
     return followed.status();
   }
   Pattern pattern = *std::move(followed);
@@ -203,42 +330,35 @@ Status PatternReader::Visit(const Node& node) {
   return absl::OkStatus();
 }
 
-void PatternReader::SetShape(const Node& node) {
-  if (!IsElementwise(*node.def)) return;
-  std::optional<std::vector<Line>> dims = std::vector<Line>{};
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
+std::optional<Dims> PatternReader::SpreadDims(const Node& node) const {
+  std::optional<Dims> dims = Dims();
+  for (size_t i = 0; dims && i < node.inputs.size(); ++i) {
     const ValueId id = node.inputs[i];
     const Pattern own = In(node, i);
-    const auto of_input = own.known() ? own.dims : id == kNoValue ? std::nullopt : Dims(id);
-    dims = dims && of_input ? BroadcastPatterns(*dims, *of_input) : std::nullopt;
+    const auto of_input = own.known() ? own.dims : id == kNoValue ? std::nullopt : DimsOf(id);
+    dims = of_input ? BroadcastDims(*dims, *of_input) : std::nullopt;
   }
-  if (!dims) return;
-  Pattern shaped;
-  shaped.kind = Pattern::Kind::kShaped;
-  shaped.dtype = TypeOf(node);
-  shaped.dims = *std::move(dims);
-  Set(node.outputs[0], std::move(shaped));
+  return dims;
 }
 
 StatusOr<Pattern> PatternReader::Follow(const Node& node) {
   const std::string& op = node.def->name;
-  if (op == "Shape") {
-    const auto dims = Dims(node.inputs[0]);
+  if (node.def->gives_sizes) {
+    const auto dims = DimsOf(node.inputs[0]);
     if (!dims) return Unimplemented("the shape of its input is not known");
-    const auto rank = static_cast<int64_t>(dims->size());
-    const auto [start, end] = batch_axis::ShapeRange(node.attributes, rank);
-    return Pattern::OfList(DType::kInt64, {dims->begin() + start, dims->begin() + end});
+    CHAIRLIFT_ASSIGN_OR_RETURN(Dims sizes, SizesOf(node, *dims));
+    return Pattern::OfElements(DType::kInt64, op == "Size" ? 0 : 1, std::move(sizes));
   }
   using Rule = StatusOr<Pattern> (PatternReader::*)(const Node&);
   static const std::map<std::string, Rule, std::less<>> kRules = {
-      {"Concat", &PatternReader::Concat},       {"CumSum", &PatternReader::CumSum},
-      {"Expand", &PatternReader::Expand},       {"Flatten", &PatternReader::Flatten},
-      {"Gather", &PatternReader::Gather},       {"GatherND", &PatternReader::GatherND},
-      {"Range", &PatternReader::Range},         {"ReduceSum", &PatternReader::ReduceSum},
-      {"Reshape", &PatternReader::Reshape},     {"ScatterND", &PatternReader::ScatterND},
-      {"Slice", &PatternReader::Slice},         {"Squeeze", &PatternReader::Squeeze},
-      {"Transpose", &PatternReader::Transpose}, {"Tile", &PatternReader::Tile},
-      {"Trilu", &PatternReader::Trilu},         {"Unsqueeze", &PatternReader::Unsqueeze}};
+      {"Concat", &PatternReader::Concat},   {"CumSum", &PatternReader::CumSum},
+      {"Expand", &PatternReader::Expand},   {"Flatten", &PatternReader::Reshape},
+      {"Gather", &PatternReader::Gather},   {"GatherND", &PatternReader::GatherND},
+      {"Range", &PatternReader::Range},     {"ReduceSum", &PatternReader::ReduceSum},
+      {"Reshape", &PatternReader::Reshape}, {"ScatterND", &PatternReader::ScatterND},
+      {"Slice", &PatternReader::Slice},     {"Squeeze", &PatternReader::Move},
+      {"Tile", &PatternReader::Tile},       {"Transpose", &PatternReader::Move},
+      {"Trilu", &PatternReader::Trilu},     {"Unsqueeze", &PatternReader::Move}};
   if (const auto rule = kRules.find(op); rule != kRules.end()) return (this->*rule->second)(node);
   if (op == "ConstantOfShape") {
     const auto dims = ElementsOf(node, 0);
@@ -248,6 +368,13 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
   }
   if (!IsElementwise(*node.def)) return Unimplemented("it is not followed");
   if (const auto slopes = TimesSlopes(node)) return *slopes;
+  if (const Pattern condition = op == "Where" ? In(node, 0) : Pattern(); condition.uniform()) {
+    const Pattern taken = In(node, condition.table.data<bool>()[0] ? 1 : 2);
+    const auto dims = SpreadDims(node);
+    if (taken.known() && taken.kind != Pattern::Kind::kList && dims) {
+      return BroadcastTo(taken, *dims);
+    }
+  }
   std::vector<Pattern> inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     Pattern input = In(node, i);
@@ -260,11 +387,12 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
 StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Pattern> inputs) {
   const std::string& op = node.def->name;
   bool lists = false, lines = true;
-  std::optional<std::vector<Line>> dims = std::vector<Line>{};
+  std::optional<Dims> dims = Dims();
   for (Pattern& input : inputs) {
     input = SpreadOne(std::move(input));
+    if (input.dtype == DType::kBool) input = input.AsTable().value_or(input);
     lists |= input.kind == Pattern::Kind::kList;
-    if (dims) dims = BroadcastPatterns(*dims, input.dims);
+    if (dims) dims = BroadcastDims(*dims, input.dims);
   }
   if (lists) return OfLists(node, inputs);
   if (!dims) return Unimplemented("the shapes of its inputs do not fit");
@@ -272,7 +400,7 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
   bool depends = false;  // on sizes or positions
   bool slopes = false;
   for (Pattern& input : inputs) {
-    input = BroadcastTo(input, *dims);
+    CHAIRLIFT_ASSIGN_OR_RETURN(input, BroadcastTo(input, *dims));
     const auto line = input.AsLine();
     lines &= line.has_value();
     values.push_back(line.value_or(Line()));
@@ -296,10 +424,7 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
       return OfCondition(*std::move(dims), *condition);
     }
   }
-  if (op == "Where" && inputs[0].is_table() && inputs[0].conditions.empty()) {
-    const size_t taken = inputs[0].table.data<bool>()[0] ? 1 : 2;
-    return inputs[taken];
-  }
+  if (op == "Where" && inputs[0].uniform()) return inputs[inputs[0].table.data<bool>()[0] ? 1 : 2];
   const DType to = TypeOf(node);
   if (lines && (IsInteger(to) || to == DType::kFloat)) {
     StatusOr<Line> line = LineOf(op, values);
@@ -326,13 +451,7 @@ StatusOr<Pattern> PatternReader::OfLists(const Node& node, const std::vector<Pat
     std::vector<Pattern> one;
     for (size_t j = 0; j < inputs.size(); ++j) {
       const Line& element = elements[j][elements[j].size() == 1 ? 0 : i];
-      Pattern own = Pattern::OfLine(inputs[j].dtype, {}, element);
-      if (inputs[j].dtype == DType::kBool) {
-        const auto table = own.AsTable();
-        if (!table) return Unimplemented("its inputs are not followed");
-        own = *table;
-      }
-      one.push_back(std::move(own));
+      one.push_back(Pattern::OfLine(inputs[j].dtype, {}, element));
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(const Pattern result, Elementwise(node, std::move(one)));
     const auto line = result.AsLine();
@@ -344,7 +463,7 @@ StatusOr<Pattern> PatternReader::OfLists(const Node& node, const std::vector<Pat
 
 // Computed by the operator itself for each case of the conditions.
 StatusOr<Pattern> PatternReader::Tables(const Node& node, const std::vector<Pattern>& inputs,
-                                        std::vector<Line> dims) {
+                                        Dims dims) {
   Pattern result;
   result.kind = Pattern::Kind::kTable;
   result.dims = std::move(dims);
@@ -391,81 +510,68 @@ StatusOr<Pattern> PatternReader::Tables(const Node& node, const std::vector<Patt
 }
 
 StatusOr<Pattern> PatternReader::Slice(const Node& node) {
+  const Arguments c(graph_, node, *this);
   Pattern data = In(node, 0);
   if (!data.known()) return Unimplemented("its input is not known");
-  const auto starts = ElementsOf(node, 1), ends = ElementsOf(node, 2);
-  if (!starts || !ends) return Unimplemented("where it cuts is not known");
-  std::vector<int64_t> axes, steps;
-  if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(axes, NumbersOf(node, 3));
-  } else {
-    for (size_t i = 0; i < starts->size(); ++i) axes.push_back(static_cast<int64_t>(i));
-  }
-  if (node.inputs.size() > 4 && node.inputs[4] != kNoValue) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(steps, NumbersOf(node, 4));
-  }
-  if (ends->size() != starts->size() || axes.size() != starts->size()) {
-    return Unimplemented("where it cuts is not known");
-  }
-  for (size_t i = 0; i < axes.size(); ++i) {
-    if (i < steps.size() && steps[i] != 1) return Unimplemented("its step is {}", steps[i]);
-    const int64_t own = axes[i] < 0 ? axes[i] + data.rank() : axes[i];
-    if (own < 0 || own >= data.rank()) return Unimplemented("it has no axis {}", axes[i]);
-    const int axis = static_cast<int>(own);
-    if (axis == data.column) return Unimplemented("it cuts columns");
-    Line& dim = data.dims[static_cast<size_t>(axis)];
-    // Negative numbers count from the end. For other lines the sign is known.
-    const auto place = [&](const Line& at) -> std::optional<Line> {
-      if (at.Least({}) && *at.Least({}) >= 0) return at;
-      if (at.Most({}) && *at.Most({}) < 0) return Line::Sum(dim, at);
-      return std::nullopt;
-    };
-    auto start = place((*starts)[i]);
-    if (!start && dim.is_number()) {  // for a constant: as many of the last entries as there are
-                                      // tokens
-      const auto taken = Line::Sum(dim, (*starts)[i], -1);
-      if (taken && (*taken == Line::Total() || *taken == Line::Of(Size::kNew))) {
-        start = (*starts)[i];
-        LimitTokens(dim.number);
-      }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const auto cuts, c.Cuts());
+  if (data.kind == Pattern::Kind::kList) {
+    if (cuts.size() != 1 || !cuts[0].step || *cuts[0].step < 1) {
+      return Unimplemented("where it cuts a list is not known");
     }
-    auto end = place((*ends)[i]);
-    if ((*ends)[i].is_number() && (*ends)[i].number >= kEndless) end = dim;
-    if (!start || !end) return Unimplemented("where it cuts depends on sizes");
-    const auto beyond = Line::Sum(*end, dim, -1);
-    if (!beyond) return Unimplemented("where it cuts is not known");
-    if (const auto least = beyond->Least({}); least && *least >= 0) {
-      end = dim;
-    } else if (const auto most = beyond->Most({}); !most || *most > 0) {
-      // Valid as long as there are no more tokens than the constant has entries.
-      if (!dim.is_number() || (*end != Line::Total() && *end != Line::Of(Size::kNew))) {
-        return Unimplemented("whether it reaches the end depends on sizes");
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> starts, c.Numbers(1));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ends, c.Numbers(2));
+    const auto size = static_cast<int64_t>(data.list.size());
+    const auto hold = [size](int64_t i) {
+      return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
+    };
+    if (starts[0] < -size || ends[0] < -size) return Unimplemented("it has no such element");
+    std::vector<Line> part;
+    for (int64_t i = hold(starts[0]); i < hold(ends[0]); i += std::min(*cuts[0].step, size)) {
+      part.push_back(data.list[static_cast<size_t>(i)]);
+    }
+    return Pattern::OfList(data.dtype, std::move(part));
+  }
+  for (const NodeReader::Cut& cut : cuts) {
+    if (!cut.start || !cut.end) return Unimplemented("where it cuts is not known");
+    if (cut.step != 1) return Unimplemented("its step is not 1");
+    Line& dim = data.dims[static_cast<size_t>(cut.axis)];
+    // Valid as long as there are no more tokens than a constant has entries.
+    const auto limits = [&](const std::optional<Line>& taken) {
+      if (!dim.is_number() || (taken != Line::Total() && taken != Line::Of(Size::kNew))) {
+        return false;
       }
       LimitTokens(dim.number);
+      return true;
+    };
+    // Negative numbers count from the end. For other lines the sign is known.
+    const auto place = [&](const Line& at) -> std::optional<Line> {
+      if (const auto least = at.Least({}); least && *least >= 0) return at;
+      if (const auto most = at.Most({}); most && *most < 0) return Line::Sum(dim, at);
+      return std::nullopt;
+    };
+    auto start = place(*cut.start);
+    // As many of the last entries as there are tokens.
+    if (!start && limits(Line::Sum(dim, *cut.start, -1))) start = cut.start;
+    auto end = cut.end->is_number() && cut.end->number >= kEndless ? dim : place(*cut.end);
+    const auto beyond = start && end ? Line::Sum(*end, dim, -1) : std::nullopt;
+    if (!beyond) return Unimplemented("where it cuts depends on sizes");
+    if (const auto least = beyond->Least({}); least && *least >= 0) {
+      end = dim;
+    } else if (const auto most = beyond->Most({}); (!most || *most > 0) && !limits(end)) {
+      return Unimplemented("whether it reaches the end depends on sizes");
     }
     const auto length = Line::Sum(*end, *start, -1);
-    if (!length) return Unimplemented("where it cuts is not known");
-    if (data.kind == Pattern::Kind::kList) {
-      if (!start->is_number() || !end->is_number() || start->number < 0 ||
-          start->number > end->number) {
-        return Unimplemented("where it cuts depends on sizes");
-      }
-      return Pattern::OfList(data.dtype,
-                             {data.list.begin() + start->number, data.list.begin() + end->number});
-    }
-    if (const auto least = length->Least({}); !least || *least < 0) {
-      return Unimplemented("what it takes may be none");
-    }
-    const auto shifted = Line::Sum(Line::Index(axis), *start);
-    const auto shift = [&](Line& line) -> bool {
-      const auto moved = shifted ? line.With(axis, *shifted) : std::nullopt;
-      if (moved) line = *moved;
-      return moved.has_value();
-    };
-    bool followed = shift(data.line);
-    for (Line& condition : data.conditions) followed = followed && shift(condition);
-    if (!followed) return Unimplemented("where it cuts is not known");
-    dim = *length;
+    const auto least = length ? length->Least({}) : std::nullopt;
+    if (!least || *least < 0) return Unimplemented("what it takes may be none");
+    std::vector<Line> places;
+    for (int axis = 0; axis < data.rank(); ++axis) places.push_back(Line::Index(axis));
+    const auto shifted = Line::Sum(Line::Index(cut.axis), *start);
+    Dims dims = data.dims;
+    dims[static_cast<size_t>(cut.axis)] = *length;
+    places[static_cast<size_t>(cut.axis)] = shifted.value_or(Line());
+    auto part = shifted ? ElementsAt(data, places, std::move(dims)) : std::nullopt;
+    if (!part) return Unimplemented("where it cuts is not known");
+    data = *std::move(part);
   }
   if (data.is_table()) data.Simplify();
   return data;
@@ -485,7 +591,8 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   const int axis = static_cast<int>(given < 0 ? given + data.rank() : given);
   if (axis < 0 || axis >= data.rank()) return Unimplemented("it has no axis {}", given);
   if (data.kind == Pattern::Kind::kList) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> places, NumbersOf(node, 1));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> places,
+                               Arguments(graph_, node, *this).Numbers(1));
     std::vector<Line> list;
     const auto count = static_cast<int64_t>(data.list.size());
     for (const int64_t place : places) {
@@ -495,95 +602,33 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
     if (index.rank() == 0) return Pattern::OfLine(data.dtype, {}, list[0]);
     return Pattern::OfList(data.dtype, std::move(list));
   }
-  const auto of_index = index.known() ? std::optional(index.dims) : Dims(node.inputs[1]);
-  if (data.uniform() && of_index) {  // at any position
-    data.dims.erase(data.dims.begin() + axis);
-    data.dims.insert(data.dims.begin() + axis, of_index->begin(), of_index->end());
-    return data;
-  }
+  const auto of_index = index.known() ? std::optional(index.dims) : DimsOf(node.inputs[1]);
   const auto place = index.known() ? index.AsLine() : std::nullopt;
-  if (!place) return Unimplemented("its places are not followed");
-  if (data.is_curve() || data.is_slopes()) {
-    return Unimplemented("its input 0 follows from places");
+  if (!of_index || (!place && !data.uniform())) {
+    return Unimplemented("its places are not followed");
   }
-  const Line& dim = data.dims[static_cast<size_t>(axis)];
-  const auto beyond = Line::Sum(*place, dim, -1);
-  const auto least = place->Least(index.dims);
-  const auto most = beyond ? beyond->Most(index.dims) : std::nullopt;
-  if (!least || *least < 0 || !most || *most >= 0) {
-    return Unimplemented("its places are not known to be within the axis");
-  }
-  std::vector<Line> dims = data.dims;
+  Dims dims = data.dims;
   dims.erase(dims.begin() + axis);
-  dims.insert(dims.begin() + axis, index.dims.begin(), index.dims.end());
-  std::vector<int> own(data.dims.size()), to(index.dims.size());
+  dims.insert(dims.begin() + axis, of_index->begin(), of_index->end());
+  std::vector<Line> places;
   for (int i = 0; i < data.rank(); ++i) {
-    own[static_cast<size_t>(i)] = i <= axis ? i : i + index.rank() - 1;
+    places.push_back(i < axis   ? Line::Index(i)
+                     : i > axis ? Line::Index(i + index.rank() - 1)
+                     : !place   ? Line()
+                                : place->Moved(Shifted(of_index->size(), axis)));
   }
-  for (int i = 0; i < index.rank(); ++i) to[static_cast<size_t>(i)] = axis + i;
-  const Line at = Moved(*place, to);
-  // The index along `axis` is replaced before other axes take its number.
-  const auto follow = [&](Line& line) -> bool {
-    if (line.mark >= 0 && line.sequence == axis) return false;
-    const int64_t times = line.along(axis);
-    line.axes.erase(axis);
-    Line moved = Moved(line, own);
-    const int mark = std::exchange(moved.mark, -1), sequence = std::exchange(moved.sequence, -1);
-    const auto sum = Line::Sum(moved, at, times);
-    if (!sum) return false;
-    line = *sum;
-    line.mark = mark;
-    line.sequence = sequence;
-    return true;
-  };
-  bool followed = follow(data.line);
-  for (Line& condition : data.conditions) followed = followed && follow(condition);
-  if (!followed) return Unimplemented("its places are not followed");
-  data.dims = std::move(dims);
-  if (data.is_table()) data.Simplify();
-  return data;
+  return ReadAt(data, places, std::move(dims));
 }
 
 // Single elements, at the places that stand side by side in the last dimension of its input 1.
 StatusOr<Pattern> PatternReader::GatherND(const Node& node) {
-  Pattern data = SpreadOne(In(node, 0));
+  const Pattern data = SpreadOne(In(node, 0));
   const Pattern& places = of(node.inputs[1]);
-  if (!data.known() || data.kind == Pattern::Kind::kList || data.is_curve() || data.is_slopes() ||
-      places.kind != Pattern::Kind::kTuples || places.list.size() != data.dims.size() ||
-      node.attributes.Int("batch_dims", 0) != 0) {
+  if (!data.known() || data.kind == Pattern::Kind::kList || places.kind != Pattern::Kind::kTuples ||
+      places.list.size() != data.dims.size() || node.attributes.Int("batch_dims", 0) != 0) {
     return Unimplemented("its places are not followed");
   }
-  const std::vector<Line> dims(places.dims.begin(), places.dims.end() - 1);
-  // Axes of the result are numbered behind those of the input, which they take the place of.
-  const int shift = data.rank();
-  std::vector<int> behind(places.dims.size()), to(dims.size() + data.dims.size(), -1);
-  for (int i = 0; i < static_cast<int>(dims.size()); ++i) {
-    behind[static_cast<size_t>(i)] = shift + i;
-    to[static_cast<size_t>(shift + i)] = i;
-  }
-  for (int axis = 0; axis < data.rank(); ++axis) {
-    const Line& place = places.list[static_cast<size_t>(axis)];
-    const auto beyond = Line::Sum(place, data.dims[static_cast<size_t>(axis)], -1);
-    const auto least = place.Least(dims), most = beyond ? beyond->Most(dims) : std::nullopt;
-    const bool within = least && *least >= 0 && most && *most < 0;
-    if (!within && !data.uniform()) {
-      return Unimplemented("its indices are not known to be within axis {}", axis);
-    }
-    const Line at = Moved(place, behind);
-    const auto follow = [&](Line& line) -> bool {
-      const auto with = line.With(axis, at);
-      if (with) line = *with;
-      return with.has_value();
-    };
-    bool followed = follow(data.line);
-    for (Line& condition : data.conditions) followed = followed && follow(condition);
-    if (!followed) return Unimplemented("its places are not followed");
-  }
-  data.dims = dims;
-  data.line = Moved(data.line, to);
-  for (Line& condition : data.conditions) condition = Moved(condition, to);
-  if (data.is_table()) data.Simplify();
-  return data;
+  return ReadAt(data, places.list, {places.dims.begin(), places.dims.end() - 1});
 }
 
 StatusOr<Pattern> PatternReader::Range(const Node& node) {
@@ -600,83 +645,18 @@ StatusOr<Pattern> PatternReader::Range(const Node& node) {
   return Pattern::OfLine(TypeOf(node), {*count}, *line);
 }
 
-// Supported if only axes of one entry change, or if the value depends on no position.
+// And Flatten.
 StatusOr<Pattern> PatternReader::Reshape(const Node& node) {
   Pattern data = In(node, 0);
-  const auto wanted = ElementsOf(node, 1);
-  if (!data.known() || !wanted) return Unimplemented("its inputs are not known");
-  std::vector<Line> dims;
-  std::optional<size_t> open;
-  for (size_t i = 0; i < wanted->size(); ++i) {
-    const Line& dim = (*wanted)[i];
-    const bool kept = dim == Line::Number(0) && node.attributes.Int("allowzero", 0) == 0;
-    if (kept && i >= data.dims.size()) return Unimplemented("it has no axis {}", i);
-    if (dim == Line::Number(-1)) open = i;
-    dims.push_back(kept ? data.dims[i] : dim == Line::Number(-1) ? Line::Number(1) : dim);
-  }
-  const auto others = [](const std::vector<Line>& all, size_t from) {
-    std::vector<std::pair<size_t, Line>> wide;
-    for (size_t i = from; i < all.size(); ++i) {
-      if (all[i] != Line::Number(1)) wide.emplace_back(i, all[i]);
-    }
-    return wide;
-  };
+  if (!data.known()) return Unimplemented("its input is not known");
+  const auto given = ElementsOf(node, 1);
   if (data.kind == Pattern::Kind::kList) {
-    if (dims.size() == 1) return data;
+    if (given && given->size() == 1) return data;
     if (data.list.size() != 1) return Unimplemented("its effect on a list is not known");
     data = SpreadOne(std::move(data));
   }
-  const auto before = others(data.dims, 0);
-  if (data.uniform()) {
-    std::vector<std::pair<size_t, Line>> rest = others(dims, 0);
-    if (open && rest.empty()) {
-      const auto all =
-          before.size() == 2 ? AllEntries(before[0].second, before[1].second) : std::nullopt;
-      if (before.size() > 1 && !all) return Unimplemented("its effect on axes is not known");
-      if (!before.empty()) dims[*open] = all ? *all : before[0].second;
-      open.reset();
-    }
-    if (!open) {
-      data.dims = std::move(dims);
-      return data;
-    }
-  }
-  // The open dimension is the one of `before` that is not among the others.
-  if (open) {
-    auto rest = before;
-    for (const auto& [axis, dim] : others(dims, 0)) {
-      const auto same = std::find_if(rest.begin(), rest.end(),
-                                     [d = dim](const auto& own) { return own.second == d; });
-      if (same == rest.end()) return Unimplemented("its effect on axes is not known");
-      rest.erase(same);
-    }
-    if (rest.size() > 1) return Unimplemented("its effect on axes is not known");
-    if (!rest.empty()) dims[*open] = rest[0].second;
-  }
-  const auto after = others(dims, 0);
-  if (before.size() != after.size()) return Unimplemented("its effect on axes is not known");
-  std::vector<int> to(data.dims.size(), -1);
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i].second != after[i].second) {
-      return Unimplemented("its effect on axes is not known");
-    }
-    to[before[i].first] = static_cast<int>(after[i].first);
-  }
-  return MovedAxes(data, to, std::move(dims));
-}
-
-// For a uniform value: to [all, 1] or [1, all].
-StatusOr<Pattern> PatternReader::Flatten(const Node& node) {
-  Pattern data = In(node, 0);
-  const int64_t axis = node.attributes.Int("axis", 1);
-  const auto all =
-      data.uniform() && data.rank() == 2 ? AllEntries(data.dims[0], data.dims[1]) : std::nullopt;
-  if (!all || (axis != 0 && axis != 2)) {
-    return Unimplemented("its effect on axes is not known");
-  }
-  const Line one = Line::Number(1);
-  data.dims = axis == 2 ? std::vector<Line>{*all, one} : std::vector<Line>{one, *all};
-  return data;
+  CHAIRLIFT_ASSIGN_OR_RETURN(Dims dims, Reshaped(node, data.dims, given ? &*given : nullptr));
+  return InShape(data, std::move(dims));
 }
 
 StatusOr<Pattern> PatternReader::Expand(const Node& node) {
@@ -685,7 +665,7 @@ StatusOr<Pattern> PatternReader::Expand(const Node& node) {
   if (!data.known() || !wanted || data.kind == Pattern::Kind::kList) {
     return Unimplemented("its inputs are not known");
   }
-  const auto dims = BroadcastPatterns(data.dims, *wanted);
+  const auto dims = BroadcastDims(data.dims, *wanted);
   if (!dims) return Unimplemented("its shape does not fit");
   return BroadcastTo(data, *dims);
 }
@@ -756,7 +736,7 @@ StatusOr<Pattern> PatternReader::ConcatTables(const Node& node) {
     }
     const int64_t given = node.attributes.Int("axis", 0);
     const auto axis = static_cast<size_t>(given < 0 ? given + joined->rank() : given);
-    std::vector<Line> dims = joined->dims, others = part->dims;
+    Dims dims = joined->dims, others = part->dims;
     if (dims.size() != others.size() || axis >= dims.size() || part->dtype != joined->dtype) {
       return Unimplemented("the shapes of its inputs do not fit");
     }
@@ -799,7 +779,8 @@ StatusOr<Pattern> PatternReader::ConcatTables(const Node& node) {
 StatusOr<Pattern> PatternReader::CumSum(const Node& node) {
   const Pattern data = SpreadOne(In(node, 0));
   const auto one = data.AsLine();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> given, NumbersOf(node, 1));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> given,
+                             Arguments(graph_, node, *this).Numbers(1));
   const int64_t own = given.empty() ? 0 : given[0] < 0 ? given[0] + data.rank() : given[0];
   if (!one || !one->is_number() || own < 0 || own >= data.rank() || !IsInteger(TypeOf(node)) ||
       node.attributes.Int("reverse", 0) != 0) {
@@ -814,12 +795,13 @@ StatusOr<Pattern> PatternReader::CumSum(const Node& node) {
 StatusOr<Pattern> PatternReader::ReduceSum(const Node& node) {
   const Pattern data = SpreadOne(In(node, 0));
   const auto one = data.known() ? data.AsLine() : std::nullopt;
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, NumbersOf(node, 1));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes,
+                             Arguments(graph_, node, *this).Numbers(1));
   const int64_t own = axes.size() != 1 ? -1 : axes[0] < 0 ? axes[0] + data.rank() : axes[0];
   if (!one || !one->is_number() || own < 0 || own >= data.rank() || !IsInteger(TypeOf(node))) {
     return Unimplemented("what it adds up is not followed");
   }
-  std::vector<Line> dims = data.dims;
+  Dims dims = data.dims;
   const auto sum = Line::Product(dims[static_cast<size_t>(own)], *one);
   if (!sum) return Unimplemented("what it adds up is not followed");
   if (node.attributes.Int("keepdims", 1) != 0) {
@@ -838,7 +820,7 @@ StatusOr<Pattern> PatternReader::Tile(const Node& node) {
       repeats->size() != data.dims.size()) {
     return Unimplemented("its inputs are not known");
   }
-  std::vector<Line> dims = data.dims;
+  Dims dims = data.dims;
   for (size_t i = 0; i < dims.size(); ++i) {
     const Line& times = (*repeats)[i];
     const auto least = times.Least({});
@@ -881,83 +863,32 @@ StatusOr<Pattern> PatternReader::Trilu(const Node& node) {
   return cut;
 }
 
-StatusOr<Pattern> PatternReader::Squeeze(const Node& node) {
-  Pattern data = SpreadOne(In(node, 0));
-  if (!data.known()) return Unimplemented("its input is not known");
-  if (data.kind == Pattern::Kind::kList) return Unimplemented("it squeezes a list");
-  std::vector<bool> gone(data.dims.size(), false);
-  if (node.inputs.size() > 1 && node.inputs[1] != kNoValue) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, NumbersOf(node, 1));
-    for (const int64_t axis : axes) {
-      const int64_t own = axis < 0 ? axis + data.rank() : axis;
-      if (own < 0 || own >= data.rank()) return Unimplemented("it has no axis {}", axis);
-      gone[static_cast<size_t>(own)] = true;
-    }
-  } else if (std::all_of(data.dims.begin(), data.dims.end(),
-                         [](const Line& dim) { return dim.is_number(); })) {
-    for (size_t i = 0; i < gone.size(); ++i) gone[i] = data.dims[i] == Line::Number(1);
-  } else {
-    return Unimplemented("which axes it takes out is not given");
-  }
-  std::vector<Line> dims;
-  std::vector<int> to(data.dims.size(), -1);
-  for (size_t i = 0; i < data.dims.size(); ++i) {
-    if (gone[i] && data.dims[i] != Line::Number(1)) {
-      return Unimplemented("axis {} is not known to have one entry", i);
-    }
-    if (gone[i]) continue;
-    to[i] = static_cast<int>(dims.size());
-    dims.push_back(data.dims[i]);
-  }
-  return MovedAxes(data, to, std::move(dims));
-}
-
-StatusOr<Pattern> PatternReader::Unsqueeze(const Node& node) {
-  Pattern data = In(node, 0);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, NumbersOf(node, 1));
-  if (!data.known()) return Unimplemented("its input is not known");
-  if (data.kind == Pattern::Kind::kList) {
-    if (data.list.size() != 1) return Unimplemented("it unsqueezes a list");
-    data = SpreadOne(std::move(data));
-  }
-  const auto rank = static_cast<int64_t>(data.dims.size() + axes.size());
-  std::vector<bool> added(static_cast<size_t>(rank), false);
-  for (const int64_t axis : axes) {
-    const int64_t own = axis < 0 ? axis + rank : axis;
-    if (own < 0 || own >= rank) return Unimplemented("it has no axis {}", axis);
-    added[static_cast<size_t>(own)] = true;
-  }
-  std::vector<Line> dims;
-  std::vector<int> to;
-  for (size_t i = 0; i < added.size(); ++i) {
-    if (!added[i]) {
-      if (to.size() == data.dims.size()) return Unimplemented("it adds an axis twice");
-      dims.push_back(data.dims[to.size()]);
-      to.push_back(static_cast<int>(i));
-    } else {
-      dims.push_back(Line::Number(1));
-    }
-  }
-  return MovedAxes(data, to, std::move(dims));
-}
-
-StatusOr<Pattern> PatternReader::Transpose(const Node& node) {
+StatusOr<Pattern> PatternReader::Move(const Node& node) {
+  const Arguments c(graph_, node, *this);
   const Pattern data = SpreadOne(In(node, 0));
   if (!data.known() || data.kind == Pattern::Kind::kList) {
     return Unimplemented("its input is not known");
   }
-  std::vector<int64_t> backwards;
-  for (int64_t axis = data.rank(); axis-- > 0;) backwards.push_back(axis);
-  const std::vector<int64_t> perm = node.attributes.Ints("perm", backwards);
-  std::vector<int64_t> sorted = perm;
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  if (sorted != backwards) return Unimplemented("its permutation does not fit");
-  std::vector<Line> dims;
-  std::vector<int> to(data.dims.size(), -1);
-  for (size_t i = 0; i < perm.size(); ++i) {
-    const auto from = static_cast<size_t>(perm[i]);
-    to[from] = static_cast<int>(i);
-    dims.push_back(data.dims[from]);
+  if (Is(node, "Squeeze") && !c.has(1)) {
+    Dims others = data.dims;
+    std::erase_if(others, [](const Line& dim) { return dim.is_one(); });
+    if (std::all_of(others.begin(), others.end(),
+                    [](const Line& dim) { return dim.is_number(); })) {
+      return InShape(data, std::move(others));
+    }
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(const AxisMap map, c.Axes());
+  Dims dims(map.outputs[0].labels.size(), Line::Number(1));
+  std::vector<int> to;
+  for (int axis = 0; axis < data.rank(); ++axis) {
+    const int label = map.inputs[0].Label(axis);
+    to.push_back(label == AxisMap::kNone ? -1 : map.outputs[0].AxisOf(label));
+    const Line& dim = data.dims[static_cast<size_t>(axis)];
+    if (to.back() >= 0) {
+      dims[static_cast<size_t>(to.back())] = dim;
+    } else if (!dim.is_one()) {
+      return Unimplemented("axis {} is not known to have one entry", axis);
+    }
   }
   return MovedAxes(data, to, std::move(dims));
 }

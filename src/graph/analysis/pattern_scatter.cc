@@ -31,7 +31,7 @@ std::optional<Pattern> PatternReader::ConcatTuples(const Node& node) const {
 StatusOr<Pattern> PatternReader::ScatterND(const Node& node) {
   const Pattern& places = of(node.inputs[1]);
   const Pattern updates = In(node, 2);
-  const auto dims = Dims(node.inputs[0]);
+  const auto dims = DimsOf(node.inputs[0]);
   if (places.kind != Pattern::Kind::kTuples || !updates.known() ||
       updates.kind == Pattern::Kind::kList || !dims || updates.dims != *dims ||
       places.list.size() != dims->size() || node.attributes.String("reduction", "none") != "none") {

@@ -91,7 +91,7 @@ std::optional<Pattern> PatternReader::TimesSlopes(const Node& node) const {
     const Value& slopes = graph_.values[static_cast<size_t>(node.inputs[i])];
     const Pattern line = In(node, 1 - i);
     if (!slopes.is_constant() || slopes.dtype != DType::kFloat || !line.is_line() ||
-        line.line.axes.size() != 1) {
+        line.line.axes().size() != 1) {
       continue;
     }
     const Shape& shape = slopes.constant.shape();
@@ -100,7 +100,7 @@ std::optional<Pattern> PatternReader::TimesSlopes(const Node& node) const {
     // Counted from the last axis, as in broadcasting.
     const int rank = std::max(shape.rank(), line.rank());
     const int column = *wide + rank - shape.rank();
-    const int along = line.line.axes.begin()->first + rank - line.rank();
+    const int along = line.line.axes()[0] + rank - line.rank();
     if (column >= along) continue;
     std::vector<Line> dims(static_cast<size_t>(rank), Line::Number(1));
     bool fits = true;
@@ -113,10 +113,10 @@ std::optional<Pattern> PatternReader::TimesSlopes(const Node& node) const {
       dim = Line::Number(shape[*wide]);
     }
     if (!fits) continue;
-    Line moved = line.line;
-    moved.axes = {{along, line.line.axes.begin()->second}};
-    return Slopes(std::move(dims), std::move(moved), slopes.constant.Reshaped({shape[*wide]}),
-                  column);
+    const int own = line.line.axes()[0];
+    const auto moved = line.line.With(own, Line::Index(along));
+    if (!moved) continue;
+    return Slopes(std::move(dims), *moved, slopes.constant.Reshaped({shape[*wide]}), column);
   }
   return std::nullopt;
 }

@@ -7,48 +7,15 @@
 
 namespace chairlift::batch_axis {
 
-using analysis::Line;
 using analysis::Pattern;
-using analysis::Size;
-
-std::optional<Line> Places::LineOf(const Extent& extent) {
-  if (extent.is_number()) return Line::Sum(Line(), Line::Number(extent.number()));
-  Line line = Line::Of(Size::kBatch);
-  if (extent.batch() != 1 || extent.has_symbols()) {
-    const auto one = extent.number() > 0 ? Extent::Quotient(extent, Extent::Number(extent.number()))
-                                         : std::nullopt;
-    const std::string name = one ? one->ToString() : "";
-    if (name.empty() || name.find('[') != std::string::npos) return std::nullopt;
-    line = Line::Other(name);
-    extents_.emplace(name, *one);
-  }
-  return Line::Product(Line::Number(extent.number()), line);
-}
-
-// Sums are sizes of their own.
-std::optional<Extent> Places::ExtentOf(const Line& line) const {
-  if (line.is_number()) return Extent::Number(line.number);
-  if (!line.axes.empty()) return std::nullopt;
-  const int64_t batches = line.of(Size::kBatch);
-  const bool of_batch = line == *Line::Product(Line::Of(Size::kBatch), Line::Number(batches));
-  if (of_batch && batches > 0) return Extent::Product(Extent::Batch(), Extent::Number(batches));
-  if (DependsOnBatch(line, -1)) return std::nullopt;
-  if (line.number == 0 && line.others.size() == 1 && line.others.begin()->second > 0) {
-    const auto& [name, times] = *line.others.begin();
-    return Extent::Product(extents_.at(name), Extent::Number(times));
-  }
-  return Extent::Symbol(fmt::format("({})", line.ToString()));
-}
 
 bool Places::DependsOnBatch(const Line& line, int axis) const {
-  return line.sizes != analysis::Multiples{} || (axis >= 0 && line.along(axis) != 0) ||
-         std::any_of(line.others.begin(), line.others.end(),
-                     [&](const auto& size) { return extents_.at(size.first).batch() > 0; });
+  return line.batch() > 0 || (axis >= 0 && line.depends_on(axis));
 }
 
 int Places::OwnAxis(const Line& line, const Pattern& pattern, int64_t inner) const {
-  for (const auto& [axis, step] : line.axes) {
-    if (step != inner || pattern.dims[static_cast<size_t>(axis)] != Line::Of(Size::kBatch)) {
+  for (const int axis : line.axes()) {
+    if (line.along(axis) != inner || pattern.dims[static_cast<size_t>(axis)] != Line::Batch()) {
       continue;
     }
     const auto within = Line::Sum(line, Line::Index(axis), -inner);
@@ -61,42 +28,22 @@ int Places::OwnAxis(const Line& line, const Pattern& pattern, int64_t inner) con
   return -1;
 }
 
-void Places::TakeSizes(ValueId id) {
-  const State& state = states_[static_cast<size_t>(id)];
-  const Value& value = graph_.values[static_cast<size_t>(id)];
-  if (!state.elements || state.elements->empty() || !value.shape.has_rank() ||
-      value.shape.rank() > 1 || !analysis::IsInteger(value.dtype)) {
-    return;
-  }
-  std::vector<Line> lines;
-  for (const Extent& element : *state.elements) {
-    const auto line = LineOf(element);
-    if (!line) return;
-    lines.push_back(*line);
-  }
-  reader_.Set(id, Pattern::OfElements(value.dtype, value.shape.rank(), std::move(lines)));
-}
-
 void Places::Read(const Node& node) {
   const auto known = [&](ValueId id) {
     return id == kNoValue || graph_.values[static_cast<size_t>(id)].is_constant() ||
            reader_.of(id).kind != Pattern::Kind::kUnknown;
   };
   if (node.def->gives_sizes && !known(node.inputs[0])) {
-    const StatusOr<std::vector<Extent>> dims = Context(graph_, node, symbol_, states_).Dims(0);
+    const StatusOr<Dims> dims = Context(graph_, node, symbol_, states_).DimsOf(0);
     if (!dims.ok()) return;
     Pattern shaped;
     shaped.kind = Pattern::Kind::kShaped;
-    for (const Extent& dim : *dims) {
-      const auto line = LineOf(dim);
-      if (!line) return;
-      shaped.dims.push_back(*line);
-    }
+    shaped.dims = *dims;
     reader_.Set(node.inputs[0], std::move(shaped));
   }
   for (const ValueId id : node.inputs) {
     if (id == kNoValue) continue;
-    if (!known(id) || reader_.of(id).kind == Pattern::Kind::kShaped) TakeSizes(id);
+    reader_.TakeSizes(id, states_[static_cast<size_t>(id)].elements);
   }
   if (std::all_of(node.inputs.begin(), node.inputs.end(), known)) (void)reader_.Visit(node);
 }
@@ -110,20 +57,12 @@ State Places::StateOf(const Pattern& pattern) const {
   State places = State::Shared();
   places.kind = State::Kind::kPlaces;
   if (!pattern.known() && pattern.kind != Pattern::Kind::kTuples) return places;
-  if (const auto elements = pattern.Elements()) {
-    std::vector<Extent> sizes;
-    for (const Line& element : *elements) {
-      const std::optional<Extent> size = ExtentOf(element);
-      if (!size) break;
-      sizes.push_back(*size);
-    }
-    if (sizes.size() == elements->size()) return State::Of(std::move(sizes));
-  }
+  if (const auto elements = pattern.Elements()) return State::Of(*elements);
   int axis = -1;
   for (int i = 0; i < pattern.rank(); ++i) {
     const Line& dim = pattern.dims[static_cast<size_t>(i)];
     if (!DependsOnBatch(dim, -1)) continue;
-    if (axis >= 0 || dim != Line::Of(Size::kBatch)) return places;
+    if (axis >= 0 || dim != Line::Batch()) return places;
     axis = i;
   }
   const auto depends = [&](const Line& line) { return DependsOnBatch(line, axis); };
@@ -198,7 +137,7 @@ std::optional<State> Places::Gather(const Context& c) const {
       !data.inner.is_number() || !index.is_line()) {
     return std::nullopt;
   }
-  const int own = OwnAxis(index.line, index, data.inner.number());
+  const int own = OwnAxis(index.line, index, data.inner.number);
   return own < 0 ? std::nullopt : std::optional(State::Rows(*axis + own));
 }
 
@@ -235,7 +174,7 @@ Status Places::Follow(const Node& node) {
     const Pattern& pattern = reader_.of(c.id(i));
     rows |= c.in(i).rows();
     numbers |= c.in(i).kind == State::Kind::kPicks ||
-               (c.in(i).places() && (!pattern.is_line() || !pattern.line.axes.empty()));
+               (c.in(i).places() && (!pattern.is_line() || !pattern.line.axes().empty()));
   }
   // A pattern of rows that knows only their shape is not enough.
   if (Knows(node) && (!rows || reader_.of(node.outputs[0]).kind != Pattern::Kind::kShaped)) {

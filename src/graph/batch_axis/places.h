@@ -4,7 +4,6 @@
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_
 #define CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,17 +33,10 @@ class Places {
     int axis = 0, column = 0;
   };
 
-  // Nothing where it is too large, or may be negative, as an element of unknown integers may be
-  // ("?7[0]").
-  std::optional<analysis::Line> LineOf(const Extent& extent);
-  // Takes the elements of a value that is followed as sizes, which know products and quotients.
-  void TakeSizes(ValueId id);
-  std::optional<Extent> ExtentOf(const analysis::Line& line) const;
-  bool DependsOnBatch(const analysis::Line& line, int axis) const;
+  bool DependsOnBatch(const Line& line, int axis) const;
   // The axis whose index is the row's number n, if each entry is within [n·inner, n·inner + inner),
   // and where in this range follows from nothing else of the batch. −1 if there is no such axis.
-  int OwnAxis(const analysis::Line& line, const analysis::Pattern& pattern,
-              int64_t inner = 1) const;
+  int OwnAxis(const Line& line, const analysis::Pattern& pattern, int64_t inner = 1) const;
   State StateOf(const analysis::Pattern& pattern) const;
   std::optional<Pick> PickOf(ValueId id) const;
   // Whether it is rows along `axis`, with one entry each.
@@ -59,7 +51,6 @@ class Places {
   const std::string& symbol_;
   std::vector<State>& states_;
   analysis::PatternReader reader_;
-  std::map<std::string, Extent> extents_;  // of sizes of other names
 };
 
 }  // namespace chairlift::batch_axis

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "graph/batch_axis/places.h"
+#include "graph/passes/rewrite.h"
 
 namespace chairlift::batch_axis {
 
@@ -19,42 +20,16 @@ const RuleTable& BatchRules() {
   return *kRules;
 }
 
-namespace {
-
-// A named size. Shape inference generates products ("12*batch") and bounded sizes
-// ("min(batch,512)"); the latter are unknown here.
-std::optional<Extent> SizeOf(const std::string& symbol, const std::string& batch_symbol) {
-  if (symbol == batch_symbol) return Extent::Batch();
-  if (symbol.find(batch_symbol) == std::string::npos) return Extent::Symbol(symbol);
-  if (symbol.find("min(") != std::string::npos) return std::nullopt;
-  if (symbol.find('*') == std::string::npos) return Extent::Symbol(symbol);
-  std::optional<Extent> product = Extent();
-  size_t begin = 0;
-  while (product && begin <= symbol.size()) {
-    const size_t end = std::min(symbol.find('*', begin), symbol.size());
-    const std::string part = symbol.substr(begin, end - begin);
-    const bool number = part.find_first_not_of("0123456789") == std::string::npos;
-    if (part.empty() || (number && part.size() > 9)) return std::nullopt;
-    product = Extent::Product(*product, number                 ? Extent::Number(std::stoll(part))
-                                        : part == batch_symbol ? Extent::Batch()
-                                                               : Extent::Symbol(part));
-    begin = end + 1;
-  }
-  return product;
-}
-
-}  // namespace
-
 // What constants and shape inference tell about integers.
 State Known(const Value& value, const std::string& batch_symbol) {
   State state = State::Shared();
   if (value.is_constant()) {
     if (value.constant.shape().rank() > 1) return state;
-    std::vector<Extent> elements;
+    Dims elements;
     if (value.dtype == DType::kInt64) {
-      for (int64_t v : value.constant.values<int64_t>()) elements.push_back(Extent::Number(v));
+      for (int64_t v : value.constant.values<int64_t>()) elements.push_back(Line::Number(v));
     } else if (value.dtype == DType::kInt32) {
-      for (int32_t v : value.constant.values<int32_t>()) elements.push_back(Extent::Number(v));
+      for (int32_t v : value.constant.values<int32_t>()) elements.push_back(Line::Number(v));
     } else {
       return state;
     }
@@ -62,12 +37,12 @@ State Known(const Value& value, const std::string& batch_symbol) {
     return state;
   }
   if (!value.elements) return state;
-  std::vector<Extent> elements;
+  Dims elements;
   for (const Dim& dim : *value.elements) {
     if (dim.known()) {
-      elements.push_back(Extent::Number(dim.value()));
+      elements.push_back(Line::Number(dim.value()));
     } else if (dim.is_symbol()) {
-      const std::optional<Extent> size = SizeOf(dim.symbol(), batch_symbol);
+      const std::optional<Line> size = Line::OfSymbol(dim.symbol(), batch_symbol);
       if (!size) return state;
       elements.push_back(*size);
     } else {
@@ -79,20 +54,51 @@ State Known(const Value& value, const std::string& batch_symbol) {
 
 namespace {
 
-const RuleTable* TableOf(const Node& node) {
-  return node.def->domain.empty() && SizeRules().contains(node.def->name) ? &SizeRules() : nullptr;
+Status ComputesWithBatch() { return Unimplemented("it computes with the batch size"); }
+
+// The elements of the node's output, as they follow from those of its inputs.
+StatusOr<State> ComputedSizes(const Graph& graph, const Node& node,
+                              const std::vector<State>& states) {
+  constexpr int64_t kMostElements = 64;
+  analysis::PatternReader reader(graph);
+  for (const ValueId id : node.inputs) {
+    if (id == kNoValue) continue;
+    const Value& value = graph.values[id];
+    if (!value.shape.has_rank() || value.shape.rank() > 1) return ComputesWithBatch();
+    if (value.is_constant()) continue;
+    auto elements = states[id].elements;
+    if (!elements && Is(node, "Concat") && states[id].shared() && value.shape.rank() == 1 &&
+        value.shape[0].known() && value.shape[0].value() <= kMostElements) {
+      // They may be any integers, but depend neither on a row nor on the batch size.
+      elements.emplace();
+      for (int64_t e = 0; e < value.shape[0].value(); ++e) {
+        elements->push_back(Line::Of(fmt::format("?{}[{}]", id, e)));
+      }
+    }
+    if (!elements || elements->size() > kMostElements ||
+        (value.shape.rank() == 0 && elements->size() != 1)) {
+      return ComputesWithBatch();
+    }
+    reader.Set(id, analysis::Pattern::OfElements(value.dtype, value.shape.rank(), *elements));
+  }
+  CHAIRLIFT_RETURN_IF_ERROR(reader.Visit(node));
+  const DType dtype = graph.values[node.outputs[0]].dtype;
+  const auto elements = reader.of(node.outputs[0]).Elements();
+  if (!elements || (!analysis::IsInteger(dtype) && dtype != DType::kBool)) {
+    return ComputesWithBatch();
+  }
+  return State::Of(*elements);
 }
 
 // For nodes whose inputs are all shared: what is known about the elements of the outputs.
 State FoldShared(const Graph& graph, const Node& node, ValueId output, const std::string& symbol,
                  const std::vector<State>& states) {
   State known = Known(graph.values[output], symbol);
-  if (known.elements || TableOf(node) == nullptr) return known;
+  if (known.elements) return known;
   for (ValueId id : node.inputs) {
     if (id == kNoValue || !states[id].elements) return known;
   }
-  Context context(graph, node, symbol, states);
-  return SizeRules().at(node.def->name)(context).ok() ? context.outputs()[0] : known;
+  return ComputedSizes(graph, node, states).value_or(known);
 }
 
 // Applies a rule of the table.
@@ -133,12 +139,13 @@ Status FollowRows(const Graph& graph, const Node& node, const RuleTable& rules,
 
 }  // namespace
 
-bool ComputesSizes(const Node& node) { return TableOf(node) != nullptr; }
-
 Status FollowSizes(const Graph& graph, const Node& node, const std::string& symbol,
                    std::vector<State>& states) {
-  const Status status = Apply(SizeRules().at(node.def->name), graph, node, symbol, states);
-  return status.ok() || FollowKnown(graph, node, symbol, states) ? absl::OkStatus() : status;
+  StatusOr<State> sizes = ComputedSizes(graph, node, states);
+  if (!sizes.ok())
+    return FollowKnown(graph, node, symbol, states) ? absl::OkStatus() : sizes.status();
+  states[node.outputs[0]] = *std::move(sizes);
+  return absl::OkStatus();
 }
 
 Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
@@ -157,7 +164,7 @@ Status VisitNode(const Graph& graph, const Node& node, const RuleTable& rules,
     }
     return absl::OkStatus();
   }
-  if (!any_rows && ComputesSizes(node) && FollowSizes(graph, node, symbol, states).ok()) {
+  if (!any_rows && FollowSizes(graph, node, symbol, states).ok()) {
     return absl::OkStatus();
   }
   Status status = FollowRows(graph, node, rules, symbol, states);

@@ -17,9 +17,8 @@ const RuleTable& BatchRules();
 // What constants and shape inference tell about integers; `symbol` names the batch dimension.
 State Known(const Value& value, const std::string& symbol);
 
-// Whether the node is integer arithmetic that can compute sizes. If it can be followed, sets the
-// states of its outputs. No input may be rows.
-bool ComputesSizes(const Node& node);
+// For integers computed from sizes: sets the states of the node's output if its elements can be
+// followed. No input may be rows.
 Status FollowSizes(const Graph& graph, const Node& node, const std::string& symbol,
                    std::vector<State>& states);
 

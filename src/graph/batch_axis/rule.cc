@@ -5,10 +5,9 @@
 
 namespace chairlift::batch_axis {
 
-State State::Of(std::vector<Extent> elements) {
+State State::Of(Dims elements) {
   State s = Shared();
-  if (std::any_of(elements.begin(), elements.end(),
-                  [](const Extent& e) { return e.batch() > 0; })) {
+  if (std::any_of(elements.begin(), elements.end(), [](const Line& e) { return e.batch() > 0; })) {
     s.kind = Kind::kSizes;
   }
   s.elements = std::move(elements);
@@ -29,32 +28,32 @@ bool Context::SharedFrom(int first) const {
   return true;
 }
 
-StatusOr<std::vector<Extent>> Context::Dims(int i) const {
+StatusOr<Dims> Context::DimsOf(int i) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(i));
   const SymbolicShape& shape = graph().values[id(i)].shape;
   const State& state = in(i);
-  std::vector<Extent> dims;
+  Dims dims;
   for (int axis = 0; axis < rank; ++axis) {
     if (state.rows() && axis == state.axis) {
-      const Extent factors[] = {state.outer, Extent::Batch(), state.inner};
-      const std::optional<Extent> dim = Extent::Product(factors);
+      const Line factors[] = {state.outer, Line::Batch(), state.inner};
+      const std::optional<Line> dim = Line::Product(factors);
       if (!dim) return Unimplemented("dimension {} of its input {} is too large", axis, i);
       dims.push_back(*dim);
     } else if (shape[axis].known()) {
-      dims.push_back(Extent::Number(shape[axis].value()));
+      dims.push_back(Line::Number(shape[axis].value()));
     } else if (shape[axis].is_symbol()) {
       if (shape[axis].symbol() == batch_symbol_) {
         return Unimplemented("dimension {} of its input {} depends on the batch too", axis, i);
       }
-      dims.push_back(Extent::Symbol(shape[axis].symbol()));
+      dims.push_back(Line::Of(shape[axis].symbol()));
     } else {
-      dims.push_back(Extent::Symbol(fmt::format("?{}.{}", id(i), axis)));
+      dims.push_back(Line::Of(fmt::format("?{}.{}", id(i), axis)));
     }
   }
   return dims;
 }
 
-const std::vector<Extent>* Context::Elements(int i) const {
+const Dims* Context::Elements(int i) const {
   const State& state = in(i);
   return state.elements ? &*state.elements : nullptr;
 }
@@ -95,8 +94,8 @@ Status FollowAxes(Context& c) {
     const AxisMap::Operand& operand = map.inputs[static_cast<size_t>(i)];
     const int axis = operand.AxisOf(label);
     if (c.in(i).rows() || axis < 0) continue;
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(i));
-    const Extent& dim = dims[static_cast<size_t>(axis)];
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(i));
+    const Line& dim = dims[static_cast<size_t>(axis)];
     if (!operand.broadcasts || !dim.is_one()) {
       return Unimplemented("its input {} has {} entries along the batch, whatever the batch size",
                            i, dim.ToString());

@@ -20,25 +20,31 @@
 #include <vector>
 
 #include "base/status.h"
-#include "graph/batch_axis/extent.h"
-#include "graph/batch_axis/node_reader.h"
+#include "graph/analysis/node_reader.h"
+#include "graph/analysis/shapes.h"
 #include "graph/ir.h"
 
 namespace chairlift::batch_axis {
 
+using analysis::Dims;
+using analysis::Line;
+using analysis::NodeReader;
+using analysis::Size;
+
 struct State {
   enum class Kind { kAbsent, kShared, kSizes, kRows, kPlaces, kPicks, kMixed };
   Kind kind = Kind::kAbsent;
-  int axis = 0;     // of rows and picks
-  int column = -1;  // of picks
-  Extent outer;     // of rows
-  Extent inner;     // of rows
+  int axis = 0;                                           // of rows and picks
+  int column = -1;                                        // of picks
+  Line outer = Line::Number(1), inner = Line::Number(1);  // of rows
   // For sizes, and for shared integers of rank 0 or 1 if they are known.
-  std::optional<std::vector<Extent>> elements;
-  std::string why;  // for mixed
+  std::optional<Dims> elements = {};
+  std::string why = {};  // for mixed
 
   static State Shared() {
-    return {.kind = Kind::kShared, .outer = {}, .inner = {}, .elements = {}, .why = {}};
+    State s;
+    s.kind = Kind::kShared;
+    return s;
   }
   static State Rows(int axis) {
     State s = Shared();
@@ -47,7 +53,7 @@ struct State {
     return s;
   }
   // Shared if no element depends on the batch, else sizes.
-  static State Of(std::vector<Extent> elements);
+  static State Of(Dims elements);
   State At(int new_axis) const {
     State s = *this;
     s.axis = new_axis;
@@ -72,10 +78,10 @@ class Context : public NodeReader {
   bool SharedFrom(int first) const;
 
   // Dimensions of input i. Unknown ones get new symbols.
-  StatusOr<std::vector<Extent>> Dims(int i) const override;
+  StatusOr<Dims> DimsOf(int i) const override;
   // The value of the constant boolean input i.
   StatusOr<bool> Flag(int i) const;
-  const std::vector<Extent>* Elements(int i) const override;
+  const Dims* Elements(int i) const override;
 
   void Set(int output, State state) { outputs_[output] = std::move(state); }
   void SetAll(const State& state) {
@@ -100,8 +106,6 @@ using RuleTable = std::map<std::string, Rule, std::less<>>;
 // For operators whose result depends on data. The axis maps of the operators cover the others.
 void AddShapeRules(RuleTable& rules);
 void AddImageRules(RuleTable& rules);
-// Integer arithmetic on sizes, element by element. No input may be rows.
-const RuleTable& SizeRules();
 
 // Applies the operator's own axis map.
 Status FollowAxes(Context& context);

@@ -13,7 +13,7 @@ Status Resize(Context& c) {
       "tf_crop_and_resize") {
     return Unimplemented("it crops");
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(0));
   const std::vector<int64_t> axes = c.attributes().Ints("axes");
   const auto rank = static_cast<int64_t>(dims.size());
   for (size_t i = 0; i < (axes.empty() ? dims.size() : axes.size()); ++i) {
@@ -21,7 +21,7 @@ Status Resize(Context& c) {
     const int64_t axis = axes.empty() ? static_cast<int64_t>(i) : axes[i];
     if ((axis < 0 ? axis + rank : axis) != x.axis) continue;
     if (c.has(3)) {
-      const std::vector<Extent>* sizes = c.Elements(3);
+      const Dims* sizes = c.Elements(3);
       if (sizes == nullptr || sizes->size() <= i ||
           !((*sizes)[i] == dims[static_cast<size_t>(x.axis)])) {
         return MixesRows();
@@ -40,7 +40,7 @@ Status Resize(Context& c) {
     }
   }
   if (c.has(3)) {
-    const std::vector<Extent>* sizes = c.Elements(3);
+    const Dims* sizes = c.Elements(3);
     if (sizes == nullptr) return Unimplemented("the sizes it is given cannot be followed");
     for (size_t i = 0; i < sizes->size(); ++i) {
       const int64_t axis = axes.empty() ? static_cast<int64_t>(i) : axes.size() > i ? axes[i] : -1;
@@ -53,9 +53,9 @@ Status Resize(Context& c) {
 
 // One grid per row, for as many rows as the size argument says.
 Status AffineGrid(Context& c) {
-  const std::vector<Extent>* size = c.Elements(1);
+  const Dims* size = c.Elements(1);
   if (!c.in(0).rows() || c.in(0).axis != 0 || size == nullptr) return MixesRows();
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(0));
   for (size_t i = 0; i < size->size(); ++i) {
     if (i == 0 ? !((*size)[0] == dims[0]) : (*size)[i].batch() > 0) return MixesRows();
   }

@@ -342,9 +342,9 @@ Status CheckLayers(const Graph& graph, const ModelAxes& axes) {
 Piece Number(Dim dim) { return {Piece::Kind::kNumber, std::move(dim)}; }
 
 // Appends a factor, which must be a number; ones are omitted.
-bool Append(std::vector<Piece>& axis, const std::optional<Extent>& factor) {
-  if (!factor || !factor->is_number() || factor->number() < 1) return false;
-  if (!factor->is_one()) axis.push_back(Number(Dim(factor->number())));
+bool Append(std::vector<Piece>& axis, const std::optional<analysis::Line>& factor) {
+  if (!factor || !factor->is_number() || factor->number < 1) return false;
+  if (!factor->is_one()) axis.push_back(Number(Dim(factor->number)));
   return true;
 }
 
@@ -365,10 +365,11 @@ std::optional<Form> FormOf(const Graph& graph, const ModelAxes& axes, const Sequ
     const bool of_lanes = lanes.axis == i;
     const bool of_tokens = tokens != nullptr && tokens->axis == i;
     if (of_lanes && of_tokens) {
-      const auto inside = [](const State& whole, const std::optional<Extent>& block,
-                             const std::string& symbol) -> std::optional<Extent> {
-        const auto steps = block ? Extent::Product(*block, Extent::Symbol(symbol)) : std::nullopt;
-        return steps ? Extent::Quotient(whole.inner, *steps) : std::nullopt;
+      const auto inside = [](const State& whole, const std::optional<analysis::Line>& block,
+                             const std::string& symbol) -> std::optional<analysis::Line> {
+        const auto steps =
+            block ? analysis::Line::Product(*block, analysis::Line::Of(symbol)) : std::nullopt;
+        return steps ? analysis::Line::Quotient(whole.inner, *steps) : std::nullopt;
       };
       if (const auto middle = inside(lanes, tokens->inner, sequence->symbol)) {
         if (!Append(axis, lanes.outer)) return std::nullopt;

@@ -138,19 +138,19 @@ std::optional<std::vector<LocalSize>> CellBuilder::LocalSizes(ValueId id) const 
   const std::string& lanes_symbol = model_.axes.batch_symbol;
   const std::string steps_symbol = tokens ? model_.axes.sequences[plan_.sequence].symbol : "";
   // `elements` as multiples of the batch, or otherwise of the steps.
-  const auto local = [&](const std::optional<std::vector<Extent>>& elements,
+  const auto local = [&](const std::optional<analysis::Dims>& elements,
                          bool of_lanes) -> std::optional<std::vector<LocalSize>> {
     if (!elements) return std::nullopt;
     std::vector<LocalSize> sizes;
-    for (const Extent& e : *elements) {
+    for (const analysis::Line& e : *elements) {
       const std::string& other = of_lanes ? steps_symbol : lanes_symbol;
-      if (e.Without(other).has_symbols()) return std::nullopt;
+      if (!e.times() || e.has_others({analysis::Size::kBatch, other})) return std::nullopt;
       const int lanes = of_lanes ? e.batch() : e.power(other);
       const int steps = of_lanes ? e.power(other) : e.batch();
       if (!tokens && steps > 0) return std::nullopt;
       const int power = CarriesLanes() ? lanes : steps;
       if (power > 1) return std::nullopt;
-      sizes.push_back({e.number(), power});
+      sizes.push_back({*e.times(), power});
     }
     return sizes;
   };
@@ -286,9 +286,9 @@ StatusOr<Tensor> UniformRow(const SlicedGraph& model, ValueId id) {
     const auto& elements = model.axes.batch[v].elements;
     if (!elements || !value.shape.has_rank() || value.shape.rank() > 1) return std::nullopt;
     std::vector<int64_t> numbers;
-    for (const Extent& e : *elements) {
-      if (e.has_symbols()) return std::nullopt;
-      numbers.push_back(e.number());
+    for (const analysis::Line& e : *elements) {
+      if (!e.times() || e.has_others({analysis::Size::kBatch})) return std::nullopt;
+      numbers.push_back(*e.times());
     }
     const Shape shape =
         value.shape.rank() == 0 ? Shape{} : Shape{static_cast<int64_t>(numbers.size())};

@@ -45,21 +45,15 @@ ValueId GraphWriter::Ints(const std::vector<int64_t>& values) {
 ValueId GraphWriter::Int(int64_t value) { return Constant(Tensor::Scalar<int64_t>(value)); }
 
 ValueId GraphWriter::Transpose(ValueId x, const std::vector<int64_t>& perm) {
-  Attributes attributes;
-  attributes.Set("perm", perm);
-  return Op("Transpose", {x}, std::move(attributes));
+  return Op("Transpose", {x}, Attribute("perm", perm));
 }
 
 ValueId GraphWriter::Concat(std::vector<ValueId> parts, int64_t axis) {
-  Attributes attributes;
-  attributes.Set("axis", axis);
-  return Op("Concat", std::move(parts), std::move(attributes));
+  return Op("Concat", std::move(parts), Attribute("axis", axis));
 }
 
 ValueId GraphWriter::Pick(ValueId x, int64_t index, int64_t axis) {
-  Attributes attributes;
-  attributes.Set("axis", axis);
-  return Op("Gather", {x, Int(index)}, std::move(attributes));
+  return Op("Gather", {x, Int(index)}, Attribute("axis", axis));
 }
 
 }  // namespace chairlift

@@ -77,7 +77,9 @@ StatusOr<ValueId> AttentionMasks::SlopesBias(ValueId mask, const Node& attention
   const auto key = std::pair(mask, true);
   if (const auto found = biases_.find(key); found != biases_.end()) return found->second;
   const int rank = pattern.rank();
-  const int64_t times = rank >= 1 && rank <= 4 ? pattern.line.along(rank - 1) : 0;
+  const auto along = rank >= 1 && rank <= 4 ? pattern.line.Multiple(rank - 1) : std::nullopt;
+  if (!along || !along->is_number()) return Unimplemented("its mask's slopes depend on sizes");
+  const int64_t times = along->number;
   if (pattern.column != rank - 3) {
     return Unimplemented("its mask has slopes along axis {}, which is not that of heads",
                          pattern.column);

@@ -59,7 +59,7 @@ class BatchHeadSplitter {
     SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
     if (!shape.has_rank()) return;
     if (presents_.contains(id) && shape.rank() == 4) {
-      shape[2] = Dim::Symbol(PatternReader::kTotal);
+      shape[2] = Dim::Symbol(Size::kTotal);
     }
     reader_.NameDims(id, graph_);
   }
@@ -93,9 +93,8 @@ class BatchHeadSplitter {
       return Emit("Shape", {found->second.id}, range);
     };
     const ValueId first = Emit("Mul", {part(0, 1), Integers({found->second.heads})});
-    Attributes axis;
-    axis.Set("axis", int64_t{0});
-    instead_.emplace_back(node.outputs[0], Emit("Concat", {first, part(2, 4)}, axis));
+    instead_.emplace_back(node.outputs[0],
+                          Emit("Concat", {first, part(2, 4)}, Attribute("axis", int64_t{0})));
   }
 
   void SetShape(ValueId id, std::vector<Line> dims) {
@@ -115,23 +114,19 @@ class BatchHeadSplitter {
     SetShape(node.outputs[0], *std::move(wanted));
   }
 
-  static Line Entries(int64_t heads) {
-    return *Line::Product(Line::Of(Size::kBatch), Line::Number(heads));
-  }
+  static Line Entries(int64_t heads) { return *Line::Product(Line::Batch(), Line::Number(heads)); }
   DType TypeOf(ValueId id) const { return graph_.values[static_cast<size_t>(id)].dtype; }
   const SymbolicShape& ShapeOf(ValueId id) const {
     return graph_.values[static_cast<size_t>(id)].shape;
   }
   std::optional<Line> SizeOf(ValueId id, int axis) const {
-    if (const auto dims = reader_.Dims(id)) return (*dims)[static_cast<size_t>(axis)];
+    if (const auto dims = reader_.DimsOf(id)) return (*dims)[static_cast<size_t>(axis)];
     return PatternReader::SizeOf(ShapeOf(id)[axis]);
   }
 
   // The sizes of a Reshape; nothing if unknown.
   std::optional<std::vector<Line>> Wanted(const Node& node) const {
-    const Value& sizes = graph_.values[static_cast<size_t>(node.inputs[1])];
-    const auto wanted = sizes.is_constant() ? Pattern::OfConstant(sizes.constant).Elements()
-                                            : reader_.of(node.inputs[1]).Elements();
+    const auto wanted = reader_.In(node, 1).Elements();
     // There are no empty values.
     const bool empty = node.attributes.Int("allowzero", 0) != 0 && wanted &&
                        std::find(wanted->begin(), wanted->end(), Line()) != wanted->end();
@@ -145,7 +140,7 @@ class BatchHeadSplitter {
     const auto wanted = Wanted(node);
     if (!wanted || wanted->size() != 3 || !shape.has_rank() || shape.rank() < 3 ||
         shape.rank() > 4 || !shape[1].known() || shape[1].value() < 1 ||
-        shape[1].value() > kMostHeads || SizeOf(from, 0) != Line::Of(Size::kBatch)) {
+        shape[1].value() > kMostHeads || SizeOf(from, 0) != Line::Batch()) {
       return std::nullopt;
     }
     Split split{.heads = shape[1].value()};
@@ -172,7 +167,7 @@ class BatchHeadSplitter {
     if (found == splits_.end()) return false;
     const Split& split = found->second;
     const auto wanted = Wanted(node);
-    if (!wanted || wanted->size() != 4 || (*wanted)[0] != Line::Of(Size::kBatch) ||
+    if (!wanted || wanted->size() != 4 || (*wanted)[0] != Line::Batch() ||
         (*wanted)[1] != Line::Number(split.heads)) {
       return false;
     }
@@ -186,7 +181,7 @@ class BatchHeadSplitter {
     instead_.emplace_back(out, split.id);
     ++ends_;
     if (split.rows && split.columns) {
-      SetShape(out, {Line::Of(Size::kBatch), (*wanted)[1], *split.rows, *split.columns});
+      SetShape(out, {Line::Batch(), (*wanted)[1], *split.rows, *split.columns});
     }
     return true;
   }
@@ -258,22 +253,14 @@ class BatchHeadSplitter {
   }
 
   ValueId Integers(const std::vector<int64_t>& values) {
-    const auto size = static_cast<int64_t>(values.size());
-    return AddConstant(graph_, fmt::format("split/{}", graph_.values.size()),
-                       Tensor::Of<int64_t>({size}, std::span<const int64_t>(values)));
+    return AddIntegers(graph_, fmt::format("split/{}", graph_.values.size()), values);
   }
   ValueId Emit(const char* op, std::vector<ValueId> inputs, Attributes attributes = {}) {
     return Emit(OperatorRegistry::Builtin().Find("", op), std::move(inputs), std::move(attributes));
   }
   ValueId Emit(const OperatorDef* def, std::vector<ValueId> inputs, Attributes attributes) {
-    Node node;
-    node.name = fmt::format("split/{}", graph_.values.size());
-    node.def = def;
-    node.attributes = std::move(attributes);
-    node.inputs = std::move(inputs);
-    node.outputs = {graph_.AddValue({.name = node.name})};
-    graph_.nodes.push_back(node);
-    return node.outputs[0];
+    return AddNode(graph_, fmt::format("split/{}", graph_.values.size()), def, std::move(inputs),
+                   std::move(attributes));
   }
 
   Graph& graph_;

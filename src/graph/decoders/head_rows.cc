@@ -79,10 +79,7 @@ int SplitHeadRows(Graph& graph) {
     const int end = EndOf(graph, links, n, width);
     if (end < 0) continue;
     const auto reshaped = [&](size_t node, std::vector<int64_t> dims) {
-      const auto rank = static_cast<int64_t>(dims.size());
-      graph.nodes[node].inputs[1] =
-          AddConstant(graph, graph.nodes[node].name + "/heads",
-                      Tensor::Of<int64_t>({rank}, std::span<const int64_t>(dims)));
+      graph.nodes[node].inputs[1] = AddIntegers(graph, graph.nodes[node].name + "/heads", dims);
     };
     reshaped(n, {0, 0, width / *columns, *columns});
     reshaped(static_cast<size_t>(end), {0, 0, width});

@@ -8,20 +8,11 @@ namespace chairlift::decoders {
 
 ValueId KnownValues::Emit(const std::string& op, std::vector<ValueId> inputs,
                           Attributes attributes) {
-  Node node;
-  node.name = fmt::format("known/{}", graph_.values.size());
-  node.def = OperatorRegistry::Builtin().Find("", op);
-  node.attributes = std::move(attributes);
-  node.inputs = std::move(inputs);
-  node.outputs = {graph_.AddValue({.name = node.name})};
-  graph_.nodes.push_back(node);
-  return graph_.nodes.back().outputs[0];
+  return AddNode(graph_, fmt::format("known/{}", graph_.values.size()), op, std::move(inputs),
+                 std::move(attributes));
 }
 ValueId KnownValues::Integers(const std::vector<int64_t>& values) {
-  const ValueId id = AddConstant(
-      graph_, fmt::format("known/{}", graph_.values.size()),
-      Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, std::span<const int64_t>(values)));
-  return id;
+  return AddIntegers(graph_, fmt::format("known/{}", graph_.values.size()), values);
 }
 // [1]: an entry of the input's shape.
 ValueId KnownValues::SizeOfInput(int axis) {
@@ -44,12 +35,10 @@ StatusOr<ValueId> KnownValues::Canonical(ValueId id) {
 }
 
 StatusOr<ValueId> KnownValues::MakeCanonical(const Value& value, const Pattern& pattern) {
-  if (pattern.is_line() && !pattern.line.axes.empty()) return Positions(value.dtype, pattern);
+  if (pattern.is_line() && !pattern.line.axes().empty()) return Positions(value.dtype, pattern);
   if (pattern.is_table() && pattern.conditions.empty()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId shape, Sizes(pattern.dims));
-    Attributes filled;
-    filled.Set("value", pattern.table);
-    return Emit("ConstantOfShape", {shape}, filled);
+    return Emit("ConstantOfShape", {shape}, Attribute("value", pattern.table));
   }
   const auto elements = pattern.Elements();
   if (!elements) return Unimplemented("depends on places or on how many tokens came before");
@@ -77,9 +66,9 @@ StatusOr<ValueId> KnownValues::Sizes(const std::vector<Line>& elements) {
       continue;
     }
     const int axis = element.of(Size::kBatch) != 0 ? 0 : 1;
-    const int64_t times = element.of(axis == 0 ? Size::kBatch : length_);
-    const auto own =
-        Line::Product(Line::Of(axis == 0 ? Size::kBatch : length_), Line::Number(times));
+    const char* const size = axis == 0 ? Size::kBatch : length_;
+    const int64_t times = element.of(size);
+    const auto own = Line::Product(Line::Of(size), Line::Number(times));
     if (!own || element != *own) {
       return Unimplemented("depends on how many tokens came before ({})", element.ToString());
     }
@@ -88,21 +77,18 @@ StatusOr<ValueId> KnownValues::Sizes(const std::vector<Line>& elements) {
     parts.push_back(part);
   }
   if (parts.size() == 1) return parts[0];
-  Attributes axis;
-  axis.Set("axis", int64_t{0});
-  return Emit("Concat", parts, axis);
+  return Emit("Concat", parts, Attribute("axis", int64_t{0}));
 }
 
 // A token's position plus a constant, along an axis with one entry per token. Without a past it is
 // the index.
 StatusOr<ValueId> KnownValues::Positions(DType dtype, const Pattern& pattern) {
-  const int axis = pattern.line.axes.begin()->first;
+  const int axis = pattern.line.axes()[0];
   const auto more = Line::Sum(pattern.line, position_(axis), -1);
   bool fits = more && more->is_number();
   for (int i = 0; i < pattern.rank(); ++i) {
     const Line& dim = pattern.dims[static_cast<size_t>(i)];
-    fits &= i == axis ? dim == Line::Of(length_)
-                      : dim == Line::Number(1) || dim == Line::Of(Size::kBatch);
+    fits &= i == axis ? dim == Line::Of(length_) : dim == Line::Number(1) || dim == Line::Batch();
   }
   if (!fits) {
     return Unimplemented("is {} where a token's position is {}", pattern.line.ToString(),

@@ -23,7 +23,7 @@ class KnownValues {
  public:
   // `input`: [batch, length, ...], whose length is `length`. `position`: that of a token along an
   // axis with one entry per token.
-  KnownValues(Graph& graph, const PatternReader& reader, ValueId input, Size length,
+  KnownValues(Graph& graph, const PatternReader& reader, ValueId input, const char* length,
               Line (*position)(int axis))
       : graph_(graph), reader_(reader), input_(input), length_(length), position_(position) {}
 
@@ -43,7 +43,7 @@ class KnownValues {
   Graph& graph_;
   const PatternReader& reader_;
   const ValueId input_;
-  const Size length_;
+  const char* const length_;
   Line (*const position_)(int axis);
   std::map<ValueId, ValueId> canonical_;
 };

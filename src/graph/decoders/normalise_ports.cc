@@ -42,13 +42,11 @@ class PortNormaliser {
   Value& At(ValueId id) { return graph_.values[static_cast<size_t>(id)]; }
 
   void Emit(const char* op, std::vector<ValueId> inputs, ValueId out, Attributes attributes = {}) {
-    Node node;
-    node.name = fmt::format("ports/{}", out);
-    node.def = OperatorRegistry::Builtin().Find("", op);
-    node.attributes = std::move(attributes);
-    node.inputs = std::move(inputs);
-    node.outputs = {out};
-    graph_.nodes.push_back(std::move(node));
+    graph_.nodes.push_back({fmt::format("ports/{}", out),
+                            OperatorRegistry::Builtin().Find("", op),
+                            std::move(attributes),
+                            std::move(inputs),
+                            {out}});
     changed_ = true;
   }
   ValueId NewValue() {
@@ -80,14 +78,12 @@ class PortNormaliser {
     for (ValueId& input : graph_.inputs) {
       const Value given = At(input);
       if (given.name != "input_ids" || given.dtype != DType::kInt32) continue;
-      Attributes to;
-      to.Set("to", kOnnxInt32);
       const ValueId narrow = std::exchange(
           input,
           graph_.AddValue({.name = given.name, .dtype = DType::kInt64, .shape = given.shape}));
       At(narrow).name = "input_ids/int32";
       At(narrow).elements.reset();
-      Emit("Cast", {input}, narrow, to);
+      Emit("Cast", {input}, narrow, Attribute("to", kOnnxInt32));
     }
   }
 
@@ -115,9 +111,7 @@ class PortNormaliser {
         joined.push_back(NewValue());
         Emit("Unsqueeze", {inputs.back(), Integers({0}, {1})}, joined.back());
       }
-      Attributes axis;
-      axis.Set("axis", int64_t{0});
-      Emit("Concat", joined, input, axis);
+      Emit("Concat", joined, input, Attribute("axis", int64_t{0}));
       layers_.push_back(*layer);
     }
     graph_.inputs = std::move(inputs);

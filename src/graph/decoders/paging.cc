@@ -157,14 +157,8 @@ class Pager {
 
   ValueId Emit(const std::string& name, const char* op, std::vector<ValueId> inputs,
                Attributes attributes = {}, const char* domain = "") {
-    Node node;
-    node.name = fmt::format("{}/{}", name, graph_.values.size());
-    node.def = OperatorRegistry::Builtin().Find(domain, op);
-    node.attributes = std::move(attributes);
-    node.inputs = std::move(inputs);
-    node.outputs = {graph_.AddValue({.name = node.name})};
-    graph_.nodes.push_back(node);
-    return graph_.nodes.back().outputs[0];
+    return AddNode(graph_, fmt::format("{}/{}", name, graph_.values.size()), op, std::move(inputs),
+                   std::move(attributes), domain);
   }
   ValueId LastOf(ValueId tokens) {
     Attributes last;

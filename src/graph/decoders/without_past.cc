@@ -110,7 +110,7 @@ class PastRemover {
       const ValueId out = node.outputs[0];
       grown_[out] = *grown;
       joined_.insert(out);
-      graph_.values[static_cast<size_t>(out)].shape[2] = Dim::Symbol(PatternReader::kTotal);
+      graph_.values[static_cast<size_t>(out)].shape[2] = Dim::Symbol(Size::kTotal);
       return true;
     }
     return RepeatsHeads(node);
@@ -214,11 +214,9 @@ class PastRemover {
     const Value& value = graph_.values[static_cast<size_t>(id)];
     const Pattern& pattern = reader_.of(id);
     if (value.is_constant() || !pattern.known() || pattern.is_table()) return absl::OkStatus();
-    const auto has_sizes = [](const Line& line) {
-      return line.sizes != Multiples{} || !line.others.empty();
-    };
+    const auto has_sizes = [](const Line& line) { return line.has_sizes(); };
     const bool any = std::any_of(pattern.list.begin(), pattern.list.end(), has_sizes) ||
-                     (pattern.line.axes.empty() && has_sizes(pattern.line));
+                     (pattern.line.axes().empty() && has_sizes(pattern.line));
     if (!any) return absl::OkStatus();
     return Unimplemented("its input '{}' depends on the number of tokens in a call", value.name);
   }
@@ -268,15 +266,15 @@ class PastRemover {
     const DecoderPorts::Cache& cache = ports_.caches[found->second.grown.cache];
     const SymbolicShape& shape = InputValue(cache.input).shape;
     const Line heads = Line::Number(shape[1].value()), columns = Line::Number(shape[3].value());
-    const auto sizes = ConstantOrKnown(node, 1);
+    const auto sizes = reader_.In(node, 1).Elements();
     if (!sizes) return false;
     const auto is = [&](size_t i, const Line& want) {
       return (*sizes)[i] == want || (*sizes)[i] == Line::Number(1);
     };
     if (Is(node, "Expand") && found->second.times == 1 && sizes->size() == 5) {
       const Line& times = (*sizes)[2];
-      if (!is(0, Line::Of(Size::kBatch)) || !is(1, heads) || !is(3, Line::Total()) ||
-          !is(4, columns) || !times.is_number() || times.number < 1) {
+      if (!is(0, Line::Batch()) || !is(1, heads) || !is(3, Line::Total()) || !is(4, columns) ||
+          !times.is_number() || times.number < 1) {
         return false;
       }
       repeated_[out] = {found->second.grown, times.number};
@@ -287,19 +285,11 @@ class PastRemover {
       return (*sizes)[i] == want || (*sizes)[i] == Line::Number(-1);
     };
     const Line all = Line::Number(heads.number * found->second.times);
-    if (!fits(0, Line::Of(Size::kBatch)) || !fits(1, all) || !fits(2, Line::Total()) ||
-        !fits(3, columns)) {
+    if (!fits(0, Line::Batch()) || !fits(1, all) || !fits(2, Line::Total()) || !fits(3, columns)) {
       return false;
     }
     grown_[out] = found->second.grown;
     return true;
-  }
-
-  std::optional<std::vector<Line>> ConstantOrKnown(const Node& node, size_t i) const {
-    if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return std::nullopt;
-    const Value& value = graph_.values[static_cast<size_t>(node.inputs[i])];
-    if (value.is_constant()) return Pattern::OfConstant(value.constant).Elements();
-    return reader_.of(node.inputs[i]).Elements();
   }
 
   // Checks that the values which attention reads for new tokens are those that later calls get as
@@ -456,14 +446,10 @@ class PastRemover {
       const Node& cross = graph_.nodes[crosses_[i / 2]];
       const std::vector<int64_t> axes =
           cross.attributes.Ints(i % 2 == 0 ? "k_axes" : "v_axes", {0, 1, 2, 3});
-      Node node;
-      node.name = fmt::format("{}/{}", cross.name, i % 2 == 0 ? "keys" : "values");
-      node.def = OperatorRegistry::Builtin().Find("", "Transpose");
-      node.attributes.Set("perm", std::vector<int64_t>{axes[0], axes[2], axes[1], axes[3]});
-      node.inputs = {read[i]};
-      node.outputs = {graph.AddValue({.name = node.name})};
-      graph.outputs.push_back(node.outputs[0]);
-      graph.nodes.push_back(std::move(node));
+      const std::vector<int64_t> perm = {axes[0], axes[2], axes[1], axes[3]};
+      graph.outputs.push_back(
+          AddNode(graph, fmt::format("{}/{}", cross.name, i % 2 == 0 ? "keys" : "values"),
+                  "Transpose", {read[i]}, Attribute("perm", perm)));
     }
     CHAIRLIFT_RETURN_IF_ERROR(InferAlone(graph));
     return graph;
@@ -540,14 +526,13 @@ void NameSizes(Graph& graph, const DecoderPorts& ports) {
     value.elements.reset();
     for (const auto& [axis, symbol] : dims) value.shape[axis] = Dim::Symbol(symbol);
   };
-  name(ports.tokens, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
-  name(ports.positions, {{0, PatternReader::kBatch}, {1, PatternReader::kNew}});
-  name(ports.mask, {{0, PatternReader::kBatch},
-                    {1, ports.caches.empty() ? PatternReader::kNew : PatternReader::kTotal}});
-  name(ports.source, {{0, PatternReader::kBatch}, {1, PatternReader::kSource}});
-  name(ports.source_mask, {{0, PatternReader::kBatch}, {1, PatternReader::kSource}});
+  name(ports.tokens, {{0, Size::kBatch}, {1, Size::kNew}});
+  name(ports.positions, {{0, Size::kBatch}, {1, Size::kNew}});
+  name(ports.mask, {{0, Size::kBatch}, {1, ports.caches.empty() ? Size::kNew : Size::kTotal}});
+  name(ports.source, {{0, Size::kBatch}, {1, Size::kSource}});
+  name(ports.source_mask, {{0, Size::kBatch}, {1, Size::kSource}});
   for (const DecoderPorts::Cache& cache : ports.caches) {
-    name(cache.input, {{0, PatternReader::kBatch}, {2, PatternReader::kPast}});
+    name(cache.input, {{0, Size::kBatch}, {2, Size::kPast}});
     SymbolicShape& shape =
         graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(cache.input)])].shape;
     shape[1] = Dim(cache.heads);
@@ -556,7 +541,7 @@ void NameSizes(Graph& graph, const DecoderPorts& ports) {
 }
 
 void StartPatterns(const Graph& graph, const DecoderPorts& ports, PatternReader& reader) {
-  const Line batch = Line::Of(Size::kBatch), added = Line::Of(Size::kNew);
+  const Line batch = Line::Batch(), added = Line::Of(Size::kNew);
   const auto set = [&](int input, std::vector<Line> dims, const Line& line) {
     if (input < 0) return;
     const ValueId id = graph.inputs[static_cast<size_t>(input)];

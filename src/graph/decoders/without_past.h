@@ -13,7 +13,6 @@ namespace chairlift::decoders {
 
 using analysis::kReach;
 using analysis::Line;
-using analysis::Multiples;
 using analysis::Pattern;
 using analysis::PatternReader;
 using analysis::Size;

@@ -185,13 +185,8 @@ class Assigner {
     value.name += layout == Layout::kChannelBlocked ? "/blocked" : "/row_major";
     value.layout = layout;
     value.constant = Tensor();
-    Node node;
-    node.name = value.name;
-    node.def = reorder_;
-    node.inputs = {id};
-    it->second = graph_.AddValue(std::move(value));
-    node.outputs = {it->second};
-    graph_.nodes.push_back(std::move(node));
+    it->second = AddNode(graph_, value.name, reorder_, {id});
+    graph_.values.back() = std::move(value);
     return it->second;
   }
 

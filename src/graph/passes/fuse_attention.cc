@@ -276,25 +276,21 @@ class AttentionMatcher {
                        : AddConstant(graph_, name + "/zero", Tensor::Of<float>(Shape{}, {0.0f}));
     Value added{.name = name + "/mask", .dtype = DType::kFloat};
     if (!mask.fill_last) added.shape = graph_.values[mask.condition].shape;
-    Node where;
-    where.name = name + "/mask";
-    where.def = OperatorRegistry::Builtin().Find("", "Where");
-    where.inputs = {mask.condition, mask.fill_where_true ? mask.fill : shown,
-                    mask.fill_where_true ? shown : mask.fill};
-    where.outputs = {graph_.AddValue(std::move(added))};
-    new_.push_back(where);
-    if (mask.fill_last || mask.id == kNoValue) return where.outputs[0];
-    return Sum(where.outputs[0], mask.id, name + "/masks");
+    const ValueId where = graph_.AddValue(std::move(added));
+    new_.push_back({name + "/mask",
+                    OperatorRegistry::Builtin().Find("", "Where"),
+                    {},
+                    {mask.condition, mask.fill_where_true ? mask.fill : shown,
+                     mask.fill_where_true ? shown : mask.fill},
+                    {where}});
+    if (mask.fill_last || mask.id == kNoValue) return where;
+    return Sum(where, mask.id, name + "/masks");
   }
 
   ValueId Sum(ValueId a, ValueId b, const std::string& name) {
-    Node both;
-    both.name = name;
-    both.def = OperatorRegistry::Builtin().Find("", "Add");
-    both.inputs = {a, b};
-    both.outputs = {graph_.AddValue({.name = both.name, .dtype = DType::kFloat})};
-    new_.push_back(both);
-    return both.outputs[0];
+    const ValueId both = graph_.AddValue({.name = name, .dtype = DType::kFloat});
+    new_.push_back({name, OperatorRegistry::Builtin().Find("", "Add"), {}, {a, b}, {both}});
+    return both;
   }
 
   static Axes Permutation(const Node& transpose) {

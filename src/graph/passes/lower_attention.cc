@@ -123,16 +123,11 @@ class AttentionLowering {
     return graph_.AddValue({.name = name, .dtype = DType::kFloat, .shape = std::move(shape)});
   }
   ValueId Constant(const std::string& name, const Ints& values) {
-    const chairlift::Shape shape{static_cast<int64_t>(values.size())};
-    return AddConstant(graph_, name + "/shape", Tensor::Of<int64_t>(shape, std::span(values)));
+    return AddIntegers(graph_, name + "/shape", values);
   }
   void Emit(const std::string& name, const char* op, std::vector<ValueId> inputs, ValueId output) {
-    Node node;
-    node.name = name;
-    node.def = OperatorRegistry::Builtin().Find("", op);
-    node.inputs = std::move(inputs);
-    node.outputs = {output};
-    new_.push_back(std::move(node));
+    new_.push_back(
+        {name, OperatorRegistry::Builtin().Find("", op), {}, std::move(inputs), {output}});
   }
 
   // [batch, rows, heads · columns] as [batch, rows, heads, columns].

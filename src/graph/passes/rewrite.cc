@@ -67,6 +67,30 @@ ValueId AddConstant(Graph& graph, const std::string& name, Tensor t) {
   return graph.AddValue(std::move(value));
 }
 
+ValueId AddIntegers(Graph& graph, const std::string& name, std::span<const int64_t> values) {
+  return AddConstant(graph, name,
+                     Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values));
+}
+
+ValueId AddNode(Graph& graph, const std::string& name, const OperatorDef* def,
+                std::vector<ValueId> inputs, Attributes attributes) {
+  const ValueId output = graph.AddValue({.name = name});
+  graph.nodes.push_back({name, def, std::move(attributes), std::move(inputs), {output}});
+  return output;
+}
+
+ValueId AddNode(Graph& graph, const std::string& name, std::string_view op,
+                std::vector<ValueId> inputs, Attributes attributes, std::string_view domain) {
+  return AddNode(graph, name, OperatorRegistry::Builtin().Find(domain, op), std::move(inputs),
+                 std::move(attributes));
+}
+
+Attributes Attribute(std::string name, AttributeValue value) {
+  Attributes attributes;
+  attributes.Set(std::move(name), std::move(value));
+  return attributes;
+}
+
 void ReplaceReads(Graph& graph, ValueId from, ValueId to) {
   for (Node& node : graph.nodes) std::replace(node.inputs.begin(), node.inputs.end(), from, to);
   std::replace(graph.outputs.begin(), graph.outputs.end(), from, to);

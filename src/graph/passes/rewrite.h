@@ -3,6 +3,8 @@
 #define CHAIRLIFT_GRAPH_PASSES_REWRITE_H_
 
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,6 +49,15 @@ std::optional<std::vector<int64_t>> IntegersInput(const Graph& graph, const Node
 std::vector<ValueInfo> InfosOf(const Graph& graph, const std::vector<ValueId>& ids);
 // A new constant value.
 ValueId AddConstant(Graph& graph, const std::string& name, Tensor t);
+ValueId AddIntegers(Graph& graph, const std::string& name, std::span<const int64_t> values);
+// A new last node, and its output, which gets its name.
+ValueId AddNode(Graph& graph, const std::string& name, const OperatorDef* def,
+                std::vector<ValueId> inputs, Attributes attributes = {});
+ValueId AddNode(Graph& graph, const std::string& name, std::string_view op,
+                std::vector<ValueId> inputs, Attributes attributes = {},
+                std::string_view domain = "");
+// One attribute.
+Attributes Attribute(std::string name, AttributeValue value);
 
 // Everything that reads `from`, including graph outputs, now reads `to`.
 void ReplaceReads(Graph& graph, ValueId from, ValueId to);

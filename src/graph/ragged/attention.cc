@@ -41,9 +41,7 @@ StatusOr<ValueId> Operand(Context& c, int i, const Axes& axes) {
   const auto place = [&](int a) { return int64_t{a} - (a > axes[0] ? 1 : 0); };
   const std::vector<int64_t> perm = {place(axes[2]), place(axes[1]), place(axes[3])};
   if (perm != std::vector<int64_t>{0, 1, 2}) {
-    Attributes attributes;
-    attributes.Set("perm", perm);
-    id = packer.Emit(name, "Transpose", {id}, attributes);
+    id = packer.Emit(name, "Transpose", {id}, Attribute("perm", perm));
   }
   return id;
 }
@@ -77,7 +75,7 @@ Status CheckHeads(Context& c, const std::array<Axes, 4>& axes) {
 StatusOr<ValueId> FollowedMask(Context& c) {
   Packer& packer = c.packer();
   const Form& form = c.in(3);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(3));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(3));
   const int rank = static_cast<int>(dims.size());
   const int first = 4 - rank;  // the position of its axis 0 in [batch, head, query, key]
   if (form.length + first != 3 || (form.tokens() && form.batch + first != 0) ||
@@ -139,9 +137,7 @@ Status GiveTokens(Context& c, ValueId y, const Axes& to) {
   perm[place(to[1])] = 1;
   perm[place(to[3])] = 2;
   if (perm != std::vector<int64_t>{0, 1, 2}) {
-    Attributes order;
-    order.Set("perm", perm);
-    y = packer.Emit(name, "Transpose", {y}, order);
+    y = packer.Emit(name, "Transpose", {y}, Attribute("perm", perm));
   }
   y = packer.Emit(name, "Unsqueeze", {y, packer.Integers({to[0]})});
   return c.Result(Form::Of(Kind::kTokens, to[0], to[2]), y);

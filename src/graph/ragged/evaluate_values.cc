@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "graph/batch_axis/node_reader.h"
+#include "graph/analysis/shapes.h"
 #include "graph/evaluate.h"
 #include "graph/passes/rewrite.h"
 
@@ -40,30 +40,26 @@ StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> 
   return needed;
 }
 
-StatusOr<Shape> ShapeAt(const Value& value, const std::map<std::string, int64_t>& sizes) {
+// Shape or Size of a value whose shape is known but which is not available.
+StatusOr<Tensor> SizesAt(const Graph& graph, const Node& node,
+                         const std::map<std::string, int64_t>& sizes) {
+  const Value& value = graph.values[static_cast<size_t>(node.inputs[0])];
   if (!value.shape.has_rank()) return Unimplemented("the rank of '{}' is not known", value.name);
-  Shape shape;
+  analysis::Dims dims;
   for (const Dim& dim : value.shape.dims()) {
     const auto named = dim.is_symbol() ? sizes.find(dim.symbol()) : sizes.end();
     if (!dim.known() && named == sizes.end()) {
       return Unimplemented("the shape {} of '{}' cannot be followed", value.shape.ToString(),
                            value.name);
     }
-    shape.Append(dim.known() ? dim.value() : named->second);
+    dims.push_back(analysis::Line::Number(dim.known() ? dim.value() : named->second));
   }
-  return shape;
-}
-
-// Shape or Size of a value whose shape is known but which is not available.
-StatusOr<Tensor> SizesAt(const Graph& graph, const Node& node,
-                         const std::map<std::string, int64_t>& sizes) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Shape shape,
-                             ShapeAt(graph.values[static_cast<size_t>(node.inputs[0])], sizes));
-  if (Is(node, "Size")) return Tensor::Scalar<int64_t>(shape.NumElements());
-  const auto [start, end] = batch_axis::ShapeRange(node.attributes, shape.rank());
-  return Tensor::Of<int64_t>(
-      Shape{end - start},
-      shape.dims().subspan(static_cast<size_t>(start), static_cast<size_t>(end - start)));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const analysis::Dims given, analysis::SizesOf(node, dims));
+  std::vector<int64_t> numbers;
+  for (const analysis::Line& size : given) numbers.push_back(size.number);
+  const auto count = static_cast<int64_t>(numbers.size());
+  return Tensor::Of<int64_t>(Is(node, "Size") ? Shape{} : Shape{count},
+                             std::span<const int64_t>(numbers));
 }
 
 }  // namespace

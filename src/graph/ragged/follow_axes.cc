@@ -59,7 +59,7 @@ Status CheckOthers(Context& c, const AxisMap& map, int label, bool of_batch) {
     const AxisMap::Operand& operand = map.inputs[static_cast<size_t>(i)];
     const int axis = operand.AxisOf(label);
     if (axis < 0 || (of_batch ? c.in(i).batch : c.in(i).length) >= 0) continue;
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(i));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(i));
     if (!operand.broadcasts || !dims[static_cast<size_t>(axis)].is_one()) {
       return Unimplemented("its input {} has a fixed number of entries along the {}", i,
                            of_batch ? "batch" : "length");

@@ -19,11 +19,16 @@
 #include <string>
 #include <utility>
 
+#include "graph/analysis/shapes.h"
+
 namespace chairlift::ragged {
 
+using analysis::Dims;
+using analysis::Line;
+
 // The names of the two dimensions in the original graph, which no other dimension can have.
-inline constexpr char kBatchSymbol[] = "(batch)";
-inline constexpr char kLengthSymbol[] = "(length)";
+inline constexpr const char* kBatchSymbol = analysis::Size::kBatch;
+inline constexpr const char* kLengthSymbol = analysis::Size::kNew;
 
 struct Form {
   enum class Kind { kFixed, kSizes, kUniform, kRows, kPositions, kTokens, kUnknown };

@@ -1,21 +1,15 @@
-// Proves element by element what the masks of attention hide: values that an exporter expands to
-// queries and keys are traced back to their marks.
-//
-// The part of the graph that computes a mask is interpreted over values whose elements are
-//   bits     a function of one mark, 0 or 1: that of sequence b and token l, which are the
-//   element's
-//            indices along two of its axes, or one that combines both;
-//   place    an integer that depends on the indices and on sizes (place.h);
-//   unknown  anything else. A function of one bit is known by computing it for both values. Marks
-//   other than 0 and 1 are not covered by the proof.
+// Proves what the masks of attention hide, by what is followed of their elements (graph/analysis):
+// later keys, keys that are far, keys that a mask marks with 0, in any order.
 #ifndef CHAIRLIFT_GRAPH_RAGGED_MASK_PROOF_H_
 #define CHAIRLIFT_GRAPH_RAGGED_MASK_PROOF_H_
 
+#include <string>
 #include <vector>
 
-#include "base/status.h"
+#include "graph/analysis/pattern.h"
 #include "graph/batch_axis/rule.h"
-#include "graph/ir.h"
+#include "graph/passes/rewrite.h"
+#include "graph/ragged/form.h"
 
 namespace chairlift::ragged {
 
@@ -27,7 +21,7 @@ inline constexpr float kHidingScore = 1000.0f;
 struct MaskRule {
   int input = -1;  // of the graph: [batch, length] marks; -1: none is hidden so
   float hidden = 0.0f;
-  // Beside that (mask_patterns.h): whether it hides keys behind the query; else what it adds to
+  // Beside that: whether it hides keys behind the query; else what it adds to
   // keys by their distance from the query, −kReach to kReach, where it is not 0 for all.
   bool causal = false;
   std::vector<float> window = {};
@@ -35,10 +29,37 @@ struct MaskRule {
   std::vector<int> marks = {};
 };
 
-// The rule that holds for `mask`, which attention adds to scores, for all sizes and all marks.
-// Unimplemented says what prevents the proof. `states` hold the known sizes.
-StatusOr<MaskRule> ProveMask(const Graph& graph, ValueId mask,
-                             std::vector<batch_axis::State> states);
+class MaskProof {
+ public:
+  // `graph` as Prepare() leaves it; `states` hold the sizes that are known. Both outlive this
+  // object.
+  MaskProof(const Graph& graph, const std::vector<batch_axis::State>& states);
+
+  // What `mask`, which attention adds to scores, hides for all sizes and all marks. Unimplemented
+  // says what stands in the way.
+  StatusOr<MaskRule> RuleOf(ValueId mask);
+  // Null if no node computes it.
+  const Node* Producer(ValueId id) const {
+    const int n = links_.producer(id);
+    return n < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(n)];
+  }
+  // Whether each element is the number of its sequence: arange(batch), or that with axes of one
+  // entry.
+  bool NumbersSequences(ValueId id);
+  // The most tokens of a sequence for which rules hold; 0: no limit.
+  int64_t limit() const { return reader_.limit(); }
+
+ private:
+  // Returns the inputs whose marks it follows from.
+  std::vector<int> Follow(ValueId id);
+
+  const Graph& graph_;
+  const std::vector<batch_axis::State>& states_;
+  const Links links_;
+  analysis::PatternReader reader_;
+  std::vector<bool> visited_;     // by node
+  std::vector<std::string> why_;  // by value, where it cannot be followed
+};
 
 }  // namespace chairlift::ragged
 

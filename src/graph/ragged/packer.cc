@@ -77,7 +77,7 @@ void Packer::Set(ValueId id, Form form, ValueId packed) {
 
 void Packer::SetSizes(ValueId id, batch_axis::State state) {
   const bool numbers = std::all_of(state.elements->begin(), state.elements->end(),
-                                   [](const Extent& e) { return e.is_number(); });
+                                   [](const Line& e) { return e.is_number(); });
   if (numbers) {
     const Value& value = original_.values[static_cast<size_t>(id)];
     Set(id, Form(), Sizes(*state.elements, value.shape.rank(), value.dtype, false));
@@ -91,14 +91,10 @@ void Packer::SetSizes(ValueId id, batch_axis::State state) {
 
 ValueId Packer::Emit(const std::string& name, std::string_view op, std::vector<ValueId> inputs,
                      Attributes attributes, std::string_view domain) {
-  Node node;
-  node.name = name;
-  node.def = OperatorRegistry::Builtin().Find(domain, op);
-  node.attributes = std::move(attributes);
-  node.inputs = std::move(inputs);
-  node.outputs = {graph_.AddValue({.name = name + "/" + std::to_string(graph_.values.size())})};
-  graph_.nodes.push_back(node);
-  return node.outputs[0];
+  const ValueId output =
+      AddNode(graph_, name, op, std::move(inputs), std::move(attributes), domain);
+  graph_.values.back().name += "/" + std::to_string(output);
+  return output;
 }
 
 ValueId Packer::Constant(Tensor t) {
@@ -108,8 +104,7 @@ ValueId Packer::Constant(Tensor t) {
 ValueId Packer::Integers(const std::vector<int64_t>& values) {
   const auto [found, fresh] = integers_.emplace(values, kNoValue);
   if (fresh) {
-    found->second = Constant(Tensor::Of<int64_t>(Shape{static_cast<int64_t>(values.size())},
-                                                 std::span<const int64_t>(values)));
+    found->second = AddIntegers(graph_, "constant/" + std::to_string(graph_.values.size()), values);
   }
   return found->second;
 }
@@ -118,8 +113,8 @@ ValueId Packer::offsets() { return offsets_; }
 ValueId Packer::positions() { return positions_; }
 
 // [1] of T^p · R^q · number.
-ValueId Packer::One(const Extent& extent, bool rows) {
-  ValueId product = Integers({extent.number()});
+ValueId Packer::One(const Line& extent, bool rows) {
+  ValueId product = Integers({*extent.times()});
   const auto multiply = [&](ValueId by) { product = Emit("size", "Mul", {product, by}); };
   for (int i = 0; i < extent.power(kLengthSymbol); ++i) {
     if (tokens_size_ == kNoValue) tokens_size_ = Emit("tokens", "Shape", {positions_});
@@ -135,23 +130,22 @@ ValueId Packer::One(const Extent& extent, bool rows) {
   return product;
 }
 
-ValueId Packer::Sizes(const std::vector<Extent>& elements, int rank, DType dtype, bool rows) {
-  const bool numbers = std::all_of(elements.begin(), elements.end(), [&](const Extent& e) {
-    return e.is_number() || (!rows && !e.has_symbols());
+ValueId Packer::Sizes(const Dims& elements, int rank, DType dtype, bool rows) {
+  const bool numbers = std::all_of(elements.begin(), elements.end(), [&](const Line& e) {
+    return e.is_number() || (!rows && !e.has_others({kBatchSymbol}));
   });
   ValueId sizes = kNoValue;
   if (numbers) {
     std::vector<int64_t> values;
     values.reserve(elements.size());
-    for (const Extent& e : elements) values.push_back(e.number());
+    for (const Line& e : elements) values.push_back(*e.times());
     sizes = Integers(values);
   } else {
     std::vector<ValueId> parts;
     parts.reserve(elements.size());
-    for (const Extent& e : elements) parts.push_back(One(e, rows));
-    Attributes axis;
-    axis.Set("axis", int64_t{0});
-    sizes = parts.size() == 1 ? parts[0] : Emit("sizes", "Concat", parts, axis);
+    for (const Line& e : elements) parts.push_back(One(e, rows));
+    sizes = parts.size() == 1 ? parts[0]
+                              : Emit("sizes", "Concat", parts, Attribute("axis", int64_t{0}));
   }
   if (rank == 0) sizes = Emit("size", "Squeeze", {sizes, Integers({0})});
   if (dtype == DType::kInt64) return sizes;
@@ -171,9 +165,7 @@ StatusOr<MaskRule> Packer::ProvedMask(ValueId mask) {
   auto found = mask_rules_.find(mask);
   if (found == mask_rules_.end()) {
     const ValueId twin = Twin(mask);
-    StatusOr<MaskRule> rule =
-        twin != kNoValue ? mask_rules_.at(twin) : ProveMask(original_, mask, states_);
-    if (!rule.ok()) rule = patterns_.RuleOf(mask);
+    StatusOr<MaskRule> rule = twin != kNoValue ? mask_rules_.at(twin) : patterns_.RuleOf(mask);
     if (patterns_.limit() > 0) LimitLength(patterns_.limit());
     found = mask_rules_.emplace(mask, std::move(rule)).first;
   }
@@ -239,28 +231,31 @@ bool Context::FixedFrom(int first) const {
   return true;
 }
 
-StatusOr<std::vector<Extent>> Context::Dims(int i) const {
+StatusOr<Dims> Context::DimsOf(int i) const {
   CHAIRLIFT_ASSIGN_OR_RETURN(const int rank, Rank(i));
   const SymbolicShape& shape = graph().values[static_cast<size_t>(id(i))].shape;
   const Form& form = in(i);
-  std::vector<Extent> dims;
+  Dims dims;
   for (int axis = 0; axis < rank; ++axis) {
     if (axis == form.batch && axis == form.length) {
-      dims.push_back(*Extent::Product(Extent::Batch(), Extent::Symbol(kLengthSymbol)));
+      dims.push_back(*Line::Product(Line::Batch(), Line::Of(kLengthSymbol)));
     } else if (axis == form.batch) {
-      dims.push_back(Extent::Batch());
+      dims.push_back(Line::Batch());
     } else if (axis == form.length) {
-      dims.push_back(Extent::Symbol(kLengthSymbol));
+      dims.push_back(Line::Of(kLengthSymbol));
     } else if (shape[axis].known()) {
-      dims.push_back(Extent::Number(shape[axis].value()));
+      dims.push_back(Line::Number(shape[axis].value()));
+    } else if (shape[axis].is_symbol() &&
+               (shape[axis].symbol() == kBatchSymbol || shape[axis].symbol() == kLengthSymbol)) {
+      dims.push_back(Line::Of(shape[axis].symbol()));  // of a value that is not followed
     } else {
-      dims.push_back(Extent::Symbol(fmt::format("?{}.{}", id(i), axis)));
+      dims.push_back(Line::Of(fmt::format("?{}.{}", id(i), axis)));
     }
   }
   return dims;
 }
 
-const std::vector<Extent>* Context::Elements(int i) const {
+const Dims* Context::Elements(int i) const {
   if (!has(i) || !(in(i).fixed() || in(i).sizes())) return nullptr;
   const batch_axis::State& state = packer_.states()[static_cast<size_t>(id(i))];
   return state.elements ? &*state.elements : nullptr;

@@ -13,7 +13,6 @@
 #include "graph/batch_axis/rule.h"
 #include "graph/ir.h"
 #include "graph/ragged/form.h"
-#include "graph/ragged/mask_patterns.h"
 #include "graph/ragged/mask_proof.h"
 #include "graph/ragged/ragged.h"
 
@@ -58,7 +57,7 @@ class Packer {
   ValueId offsets();
   ValueId positions();
   // Sizes as a tensor of rank `rank` (0 or 1), for a value with R entries along the batch or 1.
-  ValueId Sizes(const std::vector<Extent>& elements, int rank, DType dtype, bool rows);
+  ValueId Sizes(const Dims& elements, int rank, DType dtype, bool rows);
   // [1, T, ...] as [T, ...] and back.
   ValueId DropBatch(ValueId id, const std::string& name);
   ValueId AddBatch(ValueId id, const std::string& name);
@@ -82,7 +81,7 @@ class Packer {
 
  private:
   ValueId Twin(ValueId mask) const;
-  ValueId One(const Extent& extent, bool rows);
+  ValueId One(const Line& extent, bool rows);
   ValueId AddInput(const std::string& name, DType dtype, SymbolicShape shape, RaggedInput role);
 
   Graph& original_;
@@ -95,14 +94,14 @@ class Packer {
   ValueId tokens_size_ = kNoValue, rows_size_ = kNoValue;
   std::map<std::vector<int64_t>, ValueId> integers_;
   std::map<ValueId, StatusOr<MaskRule>> mask_rules_;
-  MaskPatterns patterns_;
+  MaskProof patterns_;
   std::map<std::pair<int, float>, ValueId> key_masks_;
   std::map<std::pair<std::vector<float>, int64_t>, ValueId> windows_;
   std::map<std::string, int> mask_notes_;
 };
 
 // One node, as its rule sees it.
-class Context : public batch_axis::NodeReader {
+class Context : public analysis::NodeReader {
  public:
   Context(Packer& packer, const Node& node)
       : NodeReader(packer.original(), node), packer_(packer) {}
@@ -113,9 +112,9 @@ class Context : public batch_axis::NodeReader {
   bool FixedFrom(int first) const;
 
   // Batch, length, numbers, and new symbols for unknown dimensions.
-  StatusOr<std::vector<Extent>> Dims(int i) const override;
+  StatusOr<Dims> DimsOf(int i) const override;
   // For values that are the same for all requests, and for sizes.
-  const std::vector<Extent>* Elements(int i) const override;
+  const Dims* Elements(int i) const override;
   ValueId packed(int i) { return packer_.packed(id(i)); }
 
   // Copies the node, with other inputs if given; all outputs get that form.

@@ -73,49 +73,21 @@ class FormWalk {
  private:
   // Shape and Size of any value with known dimensions.
   Status SizesOf(const Node& node) {
-    const ValueId id = node.inputs[0];
-    const SymbolicShape& shape = graph_.values[static_cast<size_t>(id)].shape;
-    const Form& form = packer_.form(id);
-    if (!shape.has_rank()) return Unimplemented("the rank of its input is not known");
-    std::vector<Extent> dims;
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      Extent dim;
-      if (axis == form.batch) dim = *Extent::Product(dim, Extent::Batch());
-      if (axis == form.length) dim = *Extent::Product(dim, Extent::Symbol(kLengthSymbol));
-      if (!form.Has(axis) && shape[axis].known()) {
-        dim = Extent::Number(shape[axis].value());
-      } else if (!form.Has(axis)) {
-        const std::string& symbol = shape[axis].symbol();
-        if (symbol == kBatchSymbol) {
-          dim = Extent::Batch();
-        } else if (symbol == kLengthSymbol) {
-          dim = Extent::Symbol(symbol);
-        } else {
-          return Unimplemented("dimension {} of its input, {}, cannot be followed", axis,
-                               shape[axis].ToString());
-        }
-      }
-      dims.push_back(dim);
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, Context(packer_, node).DimsOf(0));
+    for (size_t axis = 0; axis < dims.size(); ++axis) {
+      if (!dims[axis].has_others({kBatchSymbol, kLengthSymbol})) continue;
+      return Unimplemented("dimension {} of its input, {}, cannot be followed", axis,
+                           graph_.values[static_cast<size_t>(node.inputs[0])].shape.ToString());
     }
-    if (Is(node, "Size")) {
-      const auto size = Extent::Product(std::span<const Extent>(dims));
-      if (!size) return Unimplemented("its input is too large");
-      dims = {*size};
-    } else {
-      const auto [start, end] = batch_axis::ShapeRange(node.attributes, shape.rank());
-      dims = {dims.begin() + start, dims.begin() + end};
-    }
-    packer_.SetSizes(node.outputs[0], batch_axis::State::Of(std::move(dims)));
+    CHAIRLIFT_ASSIGN_OR_RETURN(Dims sizes, analysis::SizesOf(node, dims));
+    packer_.SetSizes(node.outputs[0], batch_axis::State::Of(std::move(sizes)));
     return absl::OkStatus();
   }
 
   // Whether all of the node's outputs are integers computed from sizes, element by element.
   bool SizeArithmetic(const Node& node) {
     std::vector<batch_axis::State>& states = packer_.states();
-    if (!batch_axis::ComputesSizes(node) ||
-        !batch_axis::FollowSizes(graph_, node, kBatchSymbol, states).ok()) {
-      return false;
-    }
+    if (!batch_axis::FollowSizes(graph_, node, kBatchSymbol, states).ok()) return false;
     for (const ValueId id : node.outputs) {
       if (id == kNoValue) continue;
       const batch_axis::State& state = states[static_cast<size_t>(id)];
@@ -126,8 +98,9 @@ class FormWalk {
         return false;
       }
       const bool followed =
-          std::all_of(state.elements->begin(), state.elements->end(),
-                      [](const Extent& e) { return !e.Without(kLengthSymbol).has_symbols(); });
+          std::all_of(state.elements->begin(), state.elements->end(), [](const Line& e) {
+            return e.times() && !e.has_others({kBatchSymbol, kLengthSymbol});
+          });
       // Comparisons of sizes are useful only if their result is known.
       if (!followed || (!integer && value.dtype != DType::kBool)) return false;
     }
@@ -144,9 +117,10 @@ class FormWalk {
     for (int i = 0; i < context.num_inputs(); ++i) {
       rows |= context.in(i).rows();
       uniform |= context.in(i).uniform();
-      if (const std::vector<Extent>* elements = context.Elements(i);
-          context.in(i).sizes() && std::any_of(elements->begin(), elements->end(),
-                                               [](const Extent& e) { return e.has_symbols(); })) {
+      if (const Dims* elements = context.Elements(i);
+          context.in(i).sizes() &&
+          std::any_of(elements->begin(), elements->end(),
+                      [](const Line& e) { return e.has_others({kBatchSymbol}); })) {
         return ComputesWithSizes();
       }
     }

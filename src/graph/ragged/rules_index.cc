@@ -11,18 +11,16 @@ namespace {
 
 using Kind = Form::Kind;
 
-bool IsLength(const Extent& e) { return e == Extent::Symbol(kLengthSymbol); }
+bool IsLength(const Line& e) { return e == Line::Of(kLengthSymbol); }
 
 // Token `index` of every sequence of [batch, length, ...], as [batch, ...] or [batch, 1, ...].
 Status PickToken(Context& c, int64_t index, bool keep) {
   if (!c.in(0).leading_tokens()) return MixesTokens();
   Packer& packer = c.packer();
   const std::string& name = c.node().name;
-  Attributes attributes;
-  attributes.Set("index", index);
   ValueId token =
       packer.Emit(name, "RaggedToken", {packer.DropBatch(c.packed(0), name), packer.offsets()},
-                  attributes, "chairlift");
+                  Attribute("index", index), "chairlift");
   if (keep) token = packer.Emit(name, "Unsqueeze", {token, packer.Integers({1})});
   int64_t& shortest = packer.model().min_length;
   shortest = std::max(shortest, index < 0 ? -index : index + 1);
@@ -38,9 +36,7 @@ StatusOr<ValueId> PickByData(Context& c, ValueId index) {
   if (!c.in(0).leading_tokens() || !form.rows() || form.batch != 0) return MixesTokens();
   ValueId at = packer.Emit(name, "Reshape", {packer.packed(index), packer.Integers({-1})});
   if (packer.original().values[static_cast<size_t>(index)].dtype != DType::kInt64) {
-    Attributes to;
-    to.Set("to", int64_t{7});
-    at = packer.Emit(name, "Cast", {at}, to);
+    at = packer.Emit(name, "Cast", {at}, Attribute("to", int64_t{7}));
   }
   return packer.Emit(name, "RaggedToken",
                      {packer.DropBatch(c.packed(0), name), packer.offsets(), at}, {}, "chairlift");
@@ -96,9 +92,8 @@ Status ArgMax(Context& c) {
   Packer& packer = c.packer();
   const std::string& name = c.node().name;
   const auto reduced = [&](ValueId of, const char* op) {
-    Attributes attributes;
-    attributes.Set("op", std::string(op));
-    return packer.Emit(name, "RaggedReduce", {of, packer.offsets()}, attributes, "chairlift");
+    return packer.Emit(name, "RaggedReduce", {of, packer.offsets()},
+                       Attribute("op", std::string(op)), "chairlift");
   };
   const ValueId tokens = packer.DropBatch(c.packed(0), name);
   const ValueId most =
@@ -122,52 +117,38 @@ Status ArgMax(Context& c) {
 // More than any sequence has tokens.
 constexpr int64_t kBeyond = int64_t{1} << 30;
 
-struct Cut {
-  int axis;
-  int64_t start;
-  Extent end;
-  int64_t step;
-};
-
-StatusOr<std::vector<Cut>> KnownCuts(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const auto read, c.Cuts());
-  std::vector<Cut> cuts;
-  for (const auto& [axis, start, end, step] : read) {
-    if (!start || !end || !step) return Unimplemented("where it cuts cannot be followed");
-    cuts.push_back({axis, *start, *end, *step});
-  }
-  return cuts;
-}
+using Cut = analysis::NodeReader::Cut;
 
 // table[..., 0:length, ...]: the entries of each token's position.
 Status SlicePlaces(Context& c, const Cut& cut) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
-  const Extent& size = dims[static_cast<size_t>(cut.axis)];
-  if (!c.in(0).fixed() || !IsLength(cut.end) || cut.start != 0 || cut.step != 1 ||
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(0));
+  const Line& size = dims[static_cast<size_t>(cut.axis)];
+  if (!c.in(0).fixed() || !IsLength(*cut.end) || cut.start != Line() || cut.step != 1 ||
       !size.is_number()) {
     return ComputesWithSizes();
   }
   Packer& packer = c.packer();
-  packer.LimitLength(size.number());
-  Attributes axis;
-  axis.Set("axis", int64_t{cut.axis});
-  const ValueId places =
-      packer.Emit(c.node().name, "Gather", {c.packed(0), packer.positions()}, axis);
+  packer.LimitLength(size.number);
+  const ValueId places = packer.Emit(c.node().name, "Gather", {c.packed(0), packer.positions()},
+                                     Attribute("axis", int64_t{cut.axis}));
   return c.Result(Form::Of(Kind::kPositions, -1, cut.axis), places);
 }
 
 Status Slice(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Cut> cuts, KnownCuts(c));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Cut> cuts, c.Cuts());
   std::vector<Cut> own;  // along the batch or the length, without those that keep everything
   for (const Cut& cut : cuts) {
-    const bool numbers = cut.end.is_number();
+    if (!cut.start || !cut.start->is_number() || !cut.end || !cut.step) {
+      return Unimplemented("where it cuts cannot be followed");
+    }
+    const bool numbers = cut.end->is_number();
     const bool along = c.in(0).Has(cut.axis);
     if (!along && numbers) continue;
     const bool length = cut.axis == c.in(0).length && !c.in(0).merged();
     const bool all =
-        along && cut.start == 0 && cut.step == 1 &&
-        ((numbers && cut.end.number() >= kBeyond) || (length && IsLength(cut.end)) ||
-         (cut.axis == c.in(0).batch && !length && cut.end == Extent::Batch() && !c.in(0).merged()));
+        along && cut.start == Line() && cut.step == 1 &&
+        ((numbers && cut.end->number >= kBeyond) || (length && IsLength(*cut.end)) ||
+         (cut.axis == c.in(0).batch && !length && cut.end == Line::Batch() && !c.in(0).merged()));
     if (!all) own.push_back(cut);
   }
   if (own.empty()) {
@@ -176,7 +157,7 @@ Status Slice(Context& c) {
     std::vector<int64_t> ends;
     ends.reserve(cuts.size());
     for (const Cut& cut : cuts) {
-      ends.push_back(cut.end.is_number() ? cut.end.number() : std::numeric_limits<int64_t>::max());
+      ends.push_back(cut.end->is_number() ? cut.end->number : std::numeric_limits<int64_t>::max());
     }
     return c.Copy(c.in(0), {{2, c.packer().Integers(ends)}});
   }
@@ -185,12 +166,12 @@ Status Slice(Context& c) {
   if (!c.in(0).Has(cut.axis)) return SlicePlaces(c, cut);
   if (cut.axis == c.in(0).batch) return MixesSequences();
   // One token: [i:i+1].
-  if (cut.step != 1 || !cut.end.is_number()) return MixesTokens();
-  const int64_t end = cut.end.number();
-  const bool last = cut.start == -1 && end >= kBeyond;
-  const bool one = end == cut.start + 1 && end != 0;
+  if (cut.step != 1 || !cut.end->is_number()) return MixesTokens();
+  const int64_t start = cut.start->number, end = cut.end->number;
+  const bool last = start == -1 && end >= kBeyond;
+  const bool one = end == start + 1 && end != 0;
   if (!one && !last) return MixesTokens();
-  return PickToken(c, cut.start, true);
+  return PickToken(c, start, true);
 }
 
 // One token of each sequence. Selections along other axes, and rows of a table, are as the operator
@@ -222,8 +203,8 @@ Status GatherElements(Context& c) {
     const Node* expand = c.packer().Producer(c.id(1));
     const bool spread = expand != nullptr && Is(*expand, "Expand");
     const ValueId one = spread ? expand->inputs[0] : c.id(1);
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-    CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> to, c.Dims(1));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Dims from, c.DimsOf(0));
+    CHAIRLIFT_ASSIGN_OR_RETURN(const Dims to, c.DimsOf(1));
     const SymbolicShape& shape = c.packer().original().values[static_cast<size_t>(one)].shape;
     bool single = shape.has_rank() && shape.rank() == rank && to[1].is_one();
     for (int i = 1; single && i < rank; ++i) single = shape[i].Same(Dim(1));
@@ -239,11 +220,11 @@ Status GatherElements(Context& c) {
 
 // 0, 1, ... length − 1.
 Status Range(Context& c) {
-  const std::vector<Extent>* start = c.Elements(0);
-  const std::vector<Extent>* limit = c.Elements(1);
-  const std::vector<Extent>* step = c.Elements(2);
-  const auto is = [](const std::vector<Extent>* e, int64_t n) {
-    return e != nullptr && e->size() == 1 && (*e)[0] == Extent::Number(n);
+  const Dims* start = c.Elements(0);
+  const Dims* limit = c.Elements(1);
+  const Dims* step = c.Elements(2);
+  const auto is = [](const Dims* e, int64_t n) {
+    return e != nullptr && e->size() == 1 && (*e)[0] == Line::Number(n);
   };
   if (!is(start, 0) || !is(step, 1) || limit == nullptr || limit->size() != 1 ||
       !IsLength((*limit)[0])) {
@@ -253,9 +234,7 @@ Status Range(Context& c) {
   ValueId places = packer.positions();
   const DType dtype = packer.original().values[static_cast<size_t>(c.node().outputs[0])].dtype;
   if (dtype == DType::kInt32) {
-    Attributes to;
-    to.Set("to", int64_t{6});
-    places = packer.Emit(c.node().name, "Cast", {places}, to);
+    places = packer.Emit(c.node().name, "Cast", {places}, Attribute("to", int64_t{6}));
   } else if (dtype != DType::kInt64) {
     return ComputesWithSizes();
   }

@@ -19,11 +19,9 @@ Status ReduceTokens(Context& c, const char* op, bool keep) {
   }
   Packer& packer = c.packer();
   const std::string& name = c.node().name;
-  Attributes attributes;
-  attributes.Set("op", std::string(op));
   ValueId rows =
       packer.Emit(name, "RaggedReduce", {packer.DropBatch(c.packed(0), name), packer.offsets()},
-                  attributes, "chairlift");
+                  Attribute("op", std::string(op)), "chairlift");
   if (keep) rows = packer.Emit(name, "Unsqueeze", {rows, packer.Integers({1})});
   return c.Result(Form::Of(Kind::kRows, 0), rows);
 }

@@ -9,103 +9,67 @@ namespace {
 
 using Kind = Form::Kind;
 
-using batch_axis::ToString;
+using analysis::ToString;
 
-const Extent& Length() {
-  static const Extent* const kLength = new Extent(Extent::Symbol(kLengthSymbol));
+const Line& Length() {
+  static const Line* const kLength = new Line(Line::Of(kLengthSymbol));
   return *kLength;
 }
-const Extent& BatchTimesLength() {
-  static const Extent* const kBoth = new Extent(*Extent::Product(Extent::Batch(), Length()));
+const Line& BatchTimesLength() {
+  static const Line* const kBoth = new Line(*Line::Product(Line::Batch(), Length()));
   return *kBoth;
 }
-bool Varies(const Extent& dim) { return dim.batch() > 0 || dim.power(kLengthSymbol) > 0; }
+bool Varies(const Line& dim) { return dim.batch() > 0 || dim.power(kLengthSymbol) > 0; }
 
 // The new positions of the axes of `form` when [from] is reshaped to [to]; an error if its entries
 // do not stay whole.
-StatusOr<Form> Regroup(const Form& form, const std::vector<Extent>& from,
-                       const std::vector<Extent>& to) {
-  size_t prefix = 0;
-  while (prefix < std::min(from.size(), to.size()) && from[prefix] == to[prefix]) ++prefix;
-  size_t suffix = 0;
-  while (suffix < std::min(from.size(), to.size()) - prefix &&
-         from[from.size() - 1 - suffix] == to[to.size() - 1 - suffix]) {
-    ++suffix;
-  }
-  // The dimensions in between are regrouped: they may join or split batch and length, or contain
-  // neither.
-  std::vector<Extent> left(from.begin() + static_cast<int64_t>(prefix),
-                           from.end() - static_cast<int64_t>(suffix));
-  std::vector<Extent> right(to.begin() + static_cast<int64_t>(prefix),
-                            to.end() - static_cast<int64_t>(suffix));
-  const auto none = [](const std::vector<Extent>& dims) {
-    return std::none_of(dims.begin(), dims.end(), Varies);
-  };
-  const auto starts = [&](const std::vector<Extent>& dims, std::initializer_list<Extent> with) {
-    return dims.size() >= with.size() && std::equal(with.begin(), with.end(), dims.begin()) &&
-           none({dims.begin() + static_cast<int64_t>(with.size()), dims.end()});
-  };
-  Form out = form.Moved([&](int axis) {
-    const auto at = static_cast<size_t>(axis);
-    return at < prefix                  ? axis
-           : at >= from.size() - suffix ? axis + static_cast<int>(to.size() - from.size())
-                                        : -2;
-  });
-  if (none(left) && none(right)) return out;
-  // A dimension of one that is added or removed ends the common part early.
-  const int at = static_cast<int>(prefix);
-  if (form.tokens() && starts(left, {Extent::Batch(), Length()}) &&
-      starts(right, {BatchTimesLength()})) {
-    return Form::Of(Kind::kTokens, at, at);
-  }
-  if (form.merged() && starts(left, {BatchTimesLength()}) &&
-      starts(right, {Extent::Batch(), Length()})) {
-    return Form::Of(Kind::kTokens, at, at + 1);
-  }
-  // The same varying dimensions in the same order, with ones added or removed around them.
-  std::vector<int> places;
-  const auto plain = [](const std::vector<Extent>& dims) {
-    return std::all_of(dims.begin(), dims.end(),
-                       [](const Extent& d) { return d.is_one() || Varies(d); });
-  };
-  std::vector<Extent> before, after;
-  for (const Extent& d : left) {
-    if (Varies(d)) before.push_back(d);
-  }
-  for (size_t i = 0; i < right.size(); ++i) {
-    if (!Varies(right[i])) continue;
-    after.push_back(right[i]);
-    places.push_back(at + static_cast<int>(i));
-  }
-  if (plain(left) && plain(right) && before == after) {
-    size_t next = 0;
-    for (size_t i = 0; i < left.size(); ++i) {
-      if (!Varies(left[i])) continue;
-      const int axis = at + static_cast<int>(i);
-      if (axis == form.batch) out.batch = places[next];
-      if (axis == form.length) out.length = places[next];
-      ++next;
+StatusOr<Form> Regroup(const Form& form, const Dims& from, const Dims& to) {
+  const auto groups = analysis::GroupAxes(from, to);
+  bool whole = groups.has_value();
+  Form out = form;
+  for (size_t i = 0; whole && i < groups->size(); ++i) {
+    const analysis::AxisGroup& group = (*groups)[i];
+    const std::vector<int> left = analysis::WideAxes(from, group.from, group.from_end);
+    const std::vector<int> right = analysis::WideAxes(to, group.to, group.to_end);
+    const auto of = [&](const Dims& dims, const std::vector<int>& axes) {
+      Dims wide;
+      for (const int axis : axes) wide.push_back(dims[static_cast<size_t>(axis)]);
+      return wide;
+    };
+    const Dims before = of(from, left), after = of(to, right);
+    if (std::none_of(before.begin(), before.end(), Varies)) continue;
+    const Dims apart = {Line::Batch(), Length()}, joined = {BatchTimesLength()};
+    if (before == after && before.size() == 1) {
+      if (form.batch == left[0]) out.batch = right[0];
+      if (form.length == left[0]) out.length = right[0];
+    } else if (form.tokens() && before == apart && after == joined) {
+      out.batch = out.length = right[0];
+    } else if (form.merged() && before == joined && after == apart) {
+      out.batch = right[0];
+      out.length = right[1];
+    } else {
+      whole = false;
     }
-    return out;
   }
+  if (whole) return out;
   return Unimplemented("it makes {} of {}, which does not keep tokens whole", ToString(to),
                        ToString(from));
 }
 
 // The node as a Reshape to `to`, which has the axes of `form`.
-Status EmitReshape(Context& c, const Form& form, const std::vector<Extent>& to) {
+Status EmitReshape(Context& c, const Form& form, const Dims& to) {
   std::vector<int64_t> shape;
   const Form& from = c.in(0);
   for (int axis = 0; axis < static_cast<int>(to.size()); ++axis) {
-    const Extent& dim = to[static_cast<size_t>(axis)];
+    const Line& dim = to[static_cast<size_t>(axis)];
     const bool varies = axis == form.length || (axis == form.batch && form.rows());
     if (varies) {
       const bool same_place = axis == (form.length >= 0 ? from.length : from.batch);
       shape.push_back(same_place ? 0 : -1);
     } else if (axis == form.batch) {
       shape.push_back(1);
-    } else if (dim.is_number() && dim.number() > 0) {
-      shape.push_back(dim.number());
+    } else if (dim.is_number() && dim.number > 0) {
+      shape.push_back(dim.number);
     } else {
       return Unimplemented("dimension {} of its result, {}, cannot be followed", axis,
                            dim.ToString());
@@ -118,42 +82,20 @@ Status EmitReshape(Context& c, const Form& form, const std::vector<Extent>& to) 
 
 Status Reshape(Context& c) {
   if (c.in(0).fixed()) return Unimplemented("the shape it gives depends on the batch or length");
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(Context::WantedShape wanted, c.Wanted(from));
-  std::vector<Extent>& to = wanted.dims;
-  const std::optional<Extent> total = Extent::Product(std::span<const Extent>(from));
-  if (!total) return Unimplemented("its sizes are too large");
-  Context::NameAsInput(*total, wanted);
-  if (wanted.deduced) {
-    const std::optional<Extent> dim = Extent::Quotient(*total, wanted.known);
-    if (!dim) {
-      return Unimplemented("it makes a dimension of {} / {} entries, which cannot be followed",
-                           total->ToString(), wanted.known.ToString());
-    }
-    to[*wanted.deduced] = *dim;
-  } else if (!(*total == wanted.known)) {
-    return Unimplemented("it makes {} of {}, which depends on the length", ToString(to),
-                         ToString(from));
-  }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, Regroup(c.in(0), from, to));
-  return EmitReshape(c, form, to);
-}
-
-Status Flatten(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> from, c.Dims(0));
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> to, c.Flattened(from));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims from, c.DimsOf(0));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims to, analysis::Reshaped(c.node(), from, c.Elements(1)));
   CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, Regroup(c.in(0), from, to));
   return EmitReshape(c, form, to);
 }
 
 // The axes of a shape that has `batch` or `length` somewhere; an error if it depends on them in
 // other ways.
-StatusOr<Form> FormOfShape(const std::vector<Extent>& shape) {
+StatusOr<Form> FormOfShape(const Dims& shape) {
   Form form;
   for (size_t i = 0; i < shape.size(); ++i) {
-    int* axis = shape[i] == Extent::Batch() ? &form.batch
-                : shape[i] == Length()      ? &form.length
-                                            : nullptr;
+    int* axis = shape[i] == Line::Batch() ? &form.batch
+                : shape[i] == Length()    ? &form.length
+                                          : nullptr;
     if (axis != nullptr && *axis < 0) {
       *axis = static_cast<int>(i);
     } else if (shape[i] == BatchTimesLength() && form.batch < 0 && form.length < 0) {
@@ -169,25 +111,25 @@ StatusOr<Form> FormOfShape(const std::vector<Extent>& shape) {
 }
 
 Status ConstantOfShape(Context& c) {
-  const std::vector<Extent>* shape = c.Elements(0);
+  const Dims* shape = c.Elements(0);
   if (shape == nullptr) return Unimplemented("the shape it is given cannot be followed");
   CHAIRLIFT_ASSIGN_OR_RETURN(const Form form, FormOfShape(*shape));
   return c.Copy(form);
 }
 
 Status Expand(Context& c) {
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<Extent> dims, c.Dims(0));
-  const std::vector<Extent>* given = c.Elements(1);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, c.DimsOf(0));
+  const Dims* given = c.Elements(1);
   if (given == nullptr) return Unimplemented("the shape it is given cannot be followed");
   const size_t rank = std::max(dims.size(), given->size());
-  const auto at = [&](const std::vector<Extent>& of, size_t axis) {
+  const auto at = [&](const Dims& of, size_t axis) {
     const size_t missing = rank - of.size();
-    return axis < missing ? Extent() : of[axis - missing];
+    return axis < missing ? Line::Number(1) : of[axis - missing];
   };
-  std::vector<Extent> out, target;
+  Dims out, target;
   for (size_t axis = 0; axis < rank; ++axis) {
-    const Extent from = at(dims, axis), to = at(*given, axis);
-    if (to.is_number() && to.number() < 1) {
+    const Line from = at(dims, axis), to = at(*given, axis);
+    if (to.is_number() && to.number < 1) {
       return Unimplemented("it makes {} entries of {}", to.ToString(), from.ToString());
     }
     if (from.is_one()) {
@@ -198,7 +140,7 @@ Status Expand(Context& c) {
       return Unimplemented("it makes {} entries of {}", to.ToString(), from.ToString());
     }
     // An existing dimension is unchanged.
-    target.push_back(from.is_one() ? to : Extent());
+    target.push_back(from.is_one() ? to : Line::Number(1));
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(Form form, FormOfShape(out));
   const int moved = static_cast<int>(rank - dims.size());
@@ -216,7 +158,7 @@ Status Expand(Context& c) {
         packer.AddBatch(packer.Emit(name, "RaggedSpread",
                                     {rows, packer.offsets(), packer.positions()}, {}, "chairlift"),
                         name);
-    target[0] = target[1] = Extent();
+    target[0] = target[1] = Line::Number(1);
   }
   inputs[1] = packer.Sizes(target, 1, DType::kInt64, form.rows());
   return c.Copy(form, inputs);
@@ -227,7 +169,7 @@ Status Expand(Context& c) {
 void AddShapeRules(RuleTable& rules) {
   rules["ConstantOfShape"] = ConstantOfShape;
   rules["Expand"] = Expand;
-  rules["Flatten"] = Flatten;
+  rules["Flatten"] = Reshape;
   rules["Reshape"] = Reshape;
 }
 

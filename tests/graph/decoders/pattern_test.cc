@@ -23,13 +23,18 @@ struct Sizes {
 };
 
 int64_t At(const Line& line, const Sizes& sizes, const std::vector<int64_t>& index) {
-  int64_t sum = line.number + line.of(Size::kBatch) * sizes.batch +
-                line.of(Size::kNew) * sizes.added + line.of(Size::kPast) * sizes.past +
-                line.of(Size::kAll) * sizes.batch * (sizes.past + sizes.added) +
-                line.of(Size::kSource) * sizes.source +
-                line.of(Size::kAllNew) * sizes.batch * sizes.added +
-                line.of(Size::kAllSource) * sizes.batch * sizes.source;
-  for (const auto& [axis, times] : line.axes) sum += times * index[static_cast<size_t>(axis)];
+  const std::map<std::string, int64_t> named = {{Size::kBatch, sizes.batch},
+                                                {Size::kNew, sizes.added},
+                                                {Size::kPast, sizes.past},
+                                                {Size::kSource, sizes.source}};
+  int64_t sum = line.number;
+  for (const auto& [factors, times] : line.products) {
+    int64_t product = times;
+    for (const auto& [axis, size] : factors) {
+      product *= axis < 0 ? named.at(size) : index[static_cast<size_t>(axis)];
+    }
+    sum += product;
+  }
   return sum;
 }
 
@@ -212,7 +217,17 @@ TEST(PatternTest, BoundsHoldForAllSizes) {
   const int64_t large = int64_t{1} << 40;
   EXPECT_EQ(Line::Sum(Line::Number(large), Line::Number(large)), std::nullopt);
   EXPECT_EQ(Line::Product(Line::Number(large), Line::Number(large)), std::nullopt);
-  EXPECT_EQ(Line::Product(batch, added), std::nullopt);
+  // batch·new is divided by its factors only, and read row by row within its bounds.
+  const Line all = *Line::Product(batch, added);
+  EXPECT_EQ(all.Least({}), 1);
+  EXPECT_EQ(Line::Quotient(all, added), batch);
+  EXPECT_EQ(Line::Quotient(all, past), std::nullopt);
+  EXPECT_EQ(Line::Quotient(*Line::Product(batch, Line::Total()), Line::Total()), batch);
+  const Line place = *Line::Sum(*Line::Product(Line::Index(0), added), Line::Index(1));
+  const std::vector<Line> rows = {batch, added};
+  EXPECT_EQ(place.Least(rows), 0);
+  EXPECT_EQ(Line::Sum(place, all, -1)->Most(rows), -1);
+  EXPECT_EQ(Line::Sum(place, all, -1)->Most(std::vector<Line>{batch, batch}), std::nullopt);
 }
 
 TEST(PatternTest, ConditionsThatOthersDecideGo) {
@@ -249,7 +264,7 @@ TEST(PatternTest, ListsThatAreTooShortAreNotFollowed) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   Graph graph = imported->graph;
   graph.values[static_cast<size_t>(graph.inputs[0])].shape =
-      SymbolicShape({Dim::Symbol(PatternReader::kNew)});
+      SymbolicShape({Dim::Symbol(Size::kNew)});
   PatternReader reader(graph);
   for (const Node& node : graph.nodes) {
     EXPECT_EQ(reader.Visit(node).ok(), node.def->name == "Shape") << node.Describe();

@@ -1,22 +1,21 @@
 // What the rules of a proof read from a node: its inputs, their ranks, and the operator's own
-// arguments (axes, shapes, ranges) as far as their elements are known. The proofs of this folder
-// and of ragged/ derive from it with what they know about values.
-#ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
-#define CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
+// arguments (axes, shapes, ranges) as far as their elements are known. Each analysis derives from
+// it with what it knows about values.
+#ifndef CHAIRLIFT_GRAPH_ANALYSIS_NODE_READER_H_
+#define CHAIRLIFT_GRAPH_ANALYSIS_NODE_READER_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
-#include "graph/batch_axis/extent.h"
+#include "graph/analysis/shapes.h"
 #include "graph/ir.h"
 #include "ops/axis_map.h"
 
-namespace chairlift::batch_axis {
+namespace chairlift::analysis {
 
 // Errors (Unimplemented) say what is unknown, worded to follow the node's name.
 class NodeReader {
@@ -40,9 +39,9 @@ class NodeReader {
   StatusOr<int> OwnAxis(int64_t fallback) const;
 
   // The dimensions of input i; unknown ones get new symbols.
-  virtual StatusOr<std::vector<Extent>> Dims(int i) const = 0;
+  virtual StatusOr<Dims> DimsOf(int i) const = 0;
   // The elements of integer input i; null if unknown.
-  virtual const std::vector<Extent>* Elements(int i) const = 0;
+  virtual const Dims* Elements(int i) const = 0;
   // The elements if all are constant numbers.
   StatusOr<std::vector<int64_t>> Numbers(int i) const;
 
@@ -53,26 +52,16 @@ class NodeReader {
   // For Slice: by sliced axis, what is known about the range.
   struct Cut {
     int axis = 0;
-    std::optional<int64_t> start;
-    std::optional<Extent> end;
+    std::optional<Line> start, end;
     std::optional<int64_t> step;
   };
   StatusOr<std::vector<Cut>> Cuts() const;
 
-  // For Reshape of an input with the dimensions `from`.
-  struct WantedShape {
-    std::vector<Extent> dims;            // with those copied from the input filled in
-    std::optional<size_t> deduced = {};  // the dimension of -1
-    Extent known;                        // the product of all other dimensions
-  };
-  StatusOr<WantedShape> Wanted(const std::vector<Extent>& from) const;
-  // With the one dimension whose size has another name than in the input, of `total` entries, which
-  // must have as many for the node to run: [length, 12] is [n, 3, 4] only if n is the length.
-  static void NameAsInput(const Extent& total, WantedShape& wanted);
-  // For Flatten: the two dimensions that it makes from `from`.
-  StatusOr<std::vector<Extent>> Flattened(const std::vector<Extent>& from) const;
-
  protected:
+  // Input i's shape: its rank, and the dimensions that are known.
+  virtual SymbolicShape ShapeOf(int i) const {
+    return graph_.values[static_cast<size_t>(id(i))].shape;
+  }
   NodeReader(const Graph& graph, const Node& node) : graph_(graph), node_(node) {}
   ~NodeReader() = default;
 
@@ -81,12 +70,6 @@ class NodeReader {
   const Node& node_;
 };
 
-// Attributes start and end of Shape, as the range of dimensions that it returns.
-std::pair<int64_t, int64_t> ShapeRange(const Attributes& attributes, int64_t rank);
+}  // namespace chairlift::analysis
 
-// "[4,batch*length]".
-std::string ToString(const std::vector<Extent>& dims);
-
-}  // namespace chairlift::batch_axis
-
-#endif  // CHAIRLIFT_GRAPH_BATCH_AXIS_NODE_READER_H_
+#endif  // CHAIRLIFT_GRAPH_ANALYSIS_NODE_READER_H_
