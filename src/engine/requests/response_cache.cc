@@ -48,6 +48,7 @@ std::vector<NamedTensor> Copies(const std::vector<NamedTensor>& tensors) {
 
 ResponseCache::Key ResponseCache::KeyOf(const ValidatedRequest& request) {
   Key key{.inputs = request.inputs, .outputs = request.outputs, .digest = 0};
+  if (request.draw) key.inputs.push_back(Tensor::Of<int64_t>({1}, {*request.draw}));
   // The seed differs in every process: clients cannot choose inputs with equal digests.
   using Mixed = std::tuple<uint64_t, DType, std::vector<int64_t>, std::vector<std::string_view>>;
   key.digest = absl::Hash<std::vector<int>>()(key.outputs);

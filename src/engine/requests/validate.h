@@ -79,6 +79,11 @@ struct ValidatedRequest {
     return axes == nullptr ? 0 : axes->outputs[static_cast<size_t>(output)];
   }
 
+  // For a model whose requests make others: the seed that theirs derive from; and a number that
+  // the answer depends on beside the inputs, if it does.
+  std::optional<int64_t> seed;
+  std::optional<int64_t> draw;
+
   // Rows or tokens that it counts as, if more than it contains: because it cannot share a batch, or
   // because it runs alone.
   int32_t room = 0;

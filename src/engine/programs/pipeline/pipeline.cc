@@ -21,6 +21,7 @@
 #include "engine/programs/pipeline/pipeline_run.h"
 #include "engine/programs/pipeline/wiring.h"
 #include "engine/programs/rows_graph.h"
+#include "engine/requests/any_seed.h"
 
 namespace chairlift {
 namespace {
@@ -274,8 +275,11 @@ int MostRows(const Program& program) {
 
 StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& config,
                                                          const std::vector<CalledModel>& models) {
+  std::vector<Signature> shown;  // without inputs that the server fills
+  shown.reserve(models.size());
   std::vector<const Signature*> signatures;
   int steps = 0;
+  bool draws = false;
   for (size_t i = 0; i < models.size(); ++i) {
     const Program& program = *models[i].program;
     if (!program.plan().config.sequence_state.empty() || program.rules().sequences_only) {
@@ -283,7 +287,10 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
           "{}: it keeps state between the requests of a sequence, which pipelines do not have",
           StepName(config, i));
     }
-    signatures.push_back(&program.signature());
+    Signature& signature = shown.emplace_back(program.signature());
+    std::erase_if(signature.inputs,
+                  [&](const SymbolicSpec& input) { return input.name == program.rules().seeds; });
+    signatures.push_back(&signature);
     const int most = MostRows(program);
     if (most > 0 && config.max_rows > most) {
       return InvalidArgument(
@@ -291,6 +298,7 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
           "max_batch_size to {} or less",
           StepName(config, i), config.max_rows, most, most);
     }
+    draws = draws || program.Draws();
     steps += program.steps();
   }
   if (steps > kMaxPipelineSteps) {
@@ -303,6 +311,7 @@ StatusOr<std::shared_ptr<const WiredPipeline>> WireSteps(const PipelineConfig& c
                                [](const Signature* model) { return model->own_lengths; });
   CHAIRLIFT_ASSIGN_OR_RETURN(wired->wiring, WirePipeline(config, signatures));
   wired->num_steps = steps;
+  wired->draws = draws;
   Signature& signature = wired->wiring.signature;
   signature.own_lengths = GivesOwnLengths(wired->wiring, signatures);
   CHAIRLIFT_RETURN_IF_ERROR(DeclareSignature(config.ports, signature));
@@ -359,6 +368,10 @@ class PipelineProgram final : public Program {
     });
   }
 
+  bool Draws() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return wired_->draws;
+  }
   std::vector<ExpectedCalls> CallsOf(int64_t rows) const override {
     const StatusOr<Now> now = Find();
     if (!now.ok()) return {};  // it is refused when it is unfolded
@@ -378,6 +391,8 @@ class PipelineProgram final : public Program {
     CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, Program::Validate(request));
     // They are large: only requests that name them get them.
     if (request.outputs.empty()) std::erase(validated.outputs, TokensOutput());
+    validated.seed = validated.draw = request.seed;
+    if (!request.seed && Draws()) validated.draw = AnySeed();
     // For the model as it was loaded: rows are for statistics only.
     if (!validated.inputs.empty() && validated.inputs[0].shape().rank() > 0 && CountsRows()) {
       validated.rows =
@@ -412,14 +427,15 @@ class PipelineProgram final : public Program {
     auto& graph = static_cast<PipelineGraph&>(*node.graph);
     node.units = graph.request().load();
     const TimePoint start = Clock::Steady().Now();
-    graph.run().Begin({node.deadline, run.memory.partial_answers, node.admission},
-                      [&node, &graph, start, done = std::move(done)](const Status& status) mutable {
-                        TaskResult result{.rows = graph.request().rows};
-                        result.compute_infer = Clock::Steady().Now() - start;
-                        node.status = Status(status.code(), status.message());
-                        if (status.ok()) graph.Complete();
-                        done(result);
-                      });
+    graph.run().Begin(
+        {node.deadline, run.memory.partial_answers, node.admission, graph.request().seed},
+        [&node, &graph, start, done = std::move(done)](const Status& status) mutable {
+          TaskResult result{.rows = graph.request().rows};
+          result.compute_infer = Clock::Steady().Now() - start;
+          node.status = Status(status.code(), status.message());
+          if (status.ok()) graph.Complete();
+          done(result);
+        });
   }
 
  private:
@@ -469,8 +485,10 @@ class PipelineProgram final : public Program {
     const std::shared_ptr<PipelineRun> row = graph.BeginRow(
         node.node, calls_,
         WiredOutputs(graph.wired().config, graph.wired().wiring, graph.request().outputs));
+    std::optional<int64_t> seed = graph.request().seed;
+    if (seed) seed = SeedOfPart(*seed, static_cast<uint64_t>(node.node));
     row->Begin(
-        {node.deadline, run.memory.partial_answers, node.admission},
+        {node.deadline, run.memory.partial_answers, node.admission, seed},
         [this, &run, &node, &graph, start, row = row.get(),
          done = std::move(done)](const Status& status) mutable {
           const RowParts::Limits limits{run.memory.compute.limit(), run.memory.partial_answers};

@@ -10,6 +10,15 @@
 
 namespace chairlift {
 
+// The finalizer of SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators",
+// 2014).
+int64_t SeedOfPart(int64_t seed, uint64_t part) {
+  uint64_t mixed = static_cast<uint64_t>(seed) + (part + 1) * 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+  return static_cast<int64_t>(mixed ^ mixed >> 31);
+}
+
 PipelineRun::PipelineRun(std::shared_ptr<const WiredPipeline> pipeline,
                          std::vector<CalledModel> models, ModelCalls& calls,
                          const std::vector<Tensor>& inputs, std::vector<int> outputs)
@@ -100,6 +109,9 @@ InferRequest PipelineRun::RequestOf(size_t step) {
   for (const auto& [input, value] : wired.reads) {
     request.inputs.push_back({input, values_[value].tensor});
   }
+  const bool reads_seed = std::any_of(wired.reads.begin(), wired.reads.end(),
+                                      [](const auto& read) { return read.first == "seed"; });
+  if (limits_.seed && !reads_seed) request.seed = SeedOfPart(*limits_.seed, step);
   for (const PipelineWiring::Given& given : wired.gives) {
     if (values_[given.value].readers > 0) request.outputs.push_back(given.output);
   }

@@ -23,7 +23,11 @@ struct WiredPipeline {
   int num_steps = 0;  // including those of pipelines in it
   // Some step's rows have results of different lengths, so each row is a run.
   bool by_rows = false;
+  bool draws = false;  // some step's answers depend on a seed (Program::Draws)
 };
+
+// The seed of a part of a request with this seed: parts with other numbers get unrelated ones.
+int64_t SeedOfPart(int64_t seed, uint64_t part);
 
 // Thread-safe.
 class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
@@ -42,6 +46,8 @@ class PipelineRun : public std::enable_shared_from_this<PipelineRun> {
     // unlimited.
     std::shared_ptr<ByteBudget> bytes;
     std::shared_ptr<Admission> admission = {};  // TaskNode::admission
+    // The seeds of the steps' requests derive from it and from the step's number.
+    std::optional<int64_t> seed = {};
   };
   // Call it once. `done` is called when no step runs any more: before this returns, or on another
   // thread. The status is that of the first failure and names its step. kResourceExhausted if

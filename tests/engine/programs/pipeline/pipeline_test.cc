@@ -6,9 +6,11 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "chairlift/text.h"
+#include "engine/programs/pipeline/pipeline_run.h"
 #include "engine/programs/process/functions.h"
 #include "engine/test_models.h"
 
@@ -504,6 +506,68 @@ TEST_F(FunctionPipelineTest, ARequestOfManyLongTextsDoesNotHoldUpOthers) {
   const std::string done{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_EQ(done.size(), 31u);
   EXPECT_LT(done.find('1'), 5u);
+}
+
+// y = x + a random number for each element.
+ModelBuilder NoisyRows() {
+  ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat, {"batch", 4});
+  m.Node("RandomNormalLike", {"x"}, {"noise"});
+  m.Node("Add", {"x", "noise"}, {"y"});
+  return m;
+}
+
+TEST_F(PipelineTest, ASeedReachesTheStepsAndEachDrawsNumbersOfItsOwn) {
+  Put("noisy", NoisyRows(), "queue_delay_us: 200\n");
+  Status loaded = LoadAs("p",
+                         "steps:\n"
+                         "- {model: noisy, outputs: {y: a}}\n"
+                         "- {model: noisy, outputs: {y: b}}\n"
+                         "outputs: [a, b]\n"
+                         "response_cache_bytes: 100000\n");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  loaded = LoadAs("outer",
+                  "steps:\n"
+                  "- {model: p}\n"
+                  "- {model: noisy, inputs: {x: a}}\n"
+                  "outputs: [a, b, y]\n");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const auto ask = [&](const std::string& model, std::optional<int64_t> seed) {
+    InferRequest request = Ask(model, "x", {1, 2, 3, 4, 5, 6, 7, 8});
+    request.seed = seed;
+    const StatusOr<InferResponse> answer = engine_->Infer(std::move(request));
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    std::vector<std::vector<float>> values;
+    for (const NamedTensor& output : answer->outputs) {
+      const auto one = output.tensor.values<float>();
+      values.emplace_back(one.begin(), one.end());
+    }
+    return values;
+  };
+  for (const std::string model : {"p", "outer"}) {
+    const auto seven = ask(model, 7);
+    EXPECT_EQ(ask(model, 7), seven);
+    EXPECT_NE(ask(model, 8), seven);
+    EXPECT_NE(seven[0], seven[1]) << "two steps draw the same numbers";
+    EXPECT_NE(ask(model, std::nullopt), ask(model, std::nullopt));
+  }
+  const auto outer = ask("outer", 7);
+  std::vector<float> noise_a, noise_y;
+  for (size_t i = 0; i < 8; ++i) {
+    noise_a.push_back(outer[0][i] - static_cast<float>(i + 1));
+    noise_y.push_back(outer[2][i] - outer[0][i]);
+  }
+  EXPECT_NE(noise_a, noise_y);
+  EXPECT_NE(ask("p", 7)[0], ask("noisy", 7)[0]) << "a step has not the seed of its pipeline";
+}
+
+TEST(SeedOfPartTest, PartsAndSeedsHaveUnrelatedSeeds) {
+  std::set<int64_t> all;
+  for (const int64_t seed : {int64_t{0}, int64_t{1}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
+    for (uint64_t part = 0; part < 1000; ++part) all.insert(SeedOfPart(seed, part));
+  }
+  EXPECT_EQ(all.size(), 5000u);
+  EXPECT_EQ(SeedOfPart(3, 4), SeedOfPart(3, 4));
 }
 
 }  // namespace
