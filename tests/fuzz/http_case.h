@@ -193,7 +193,7 @@ inline void GenerateAndReturn(const ParsedRequest& request) {
   InferResponse response;
   response.outputs = decoded->request.inputs;
   std::string json;
-  if (!EncodeGenerated(response, {}, false, &json).ok()) return;
+  if (!EncodeGenerated(response, {}, {}, &json).ok()) return;
   // As a request: without the model's name and version.
   const std::string head = R"({"model_name":"","model_version":"")";
   Check(json.starts_with(head), "an answer begins with the model's name");
