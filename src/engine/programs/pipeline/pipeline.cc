@@ -267,7 +267,7 @@ Status DeclareSignature(const DeclaredPorts& ports, Signature& signature) {
   return declare(ports.outputs, signature.outputs, "output");
 }
 
-// Of a request; 0: any number.
+// The rows that a request may have; 0: any number.
 int MostRows(const Program& program) {
   const int rules = program.rules().max_rows.value_or(0), own = program.signature().max_rows;
   return rules > 0 && own > 0 ? std::min(rules, own) : std::max(rules, own);

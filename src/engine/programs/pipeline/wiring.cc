@@ -260,7 +260,7 @@ class Wirer {
     return wiring;
   }
 
-  // Of a step whose outputs have no reader. A reader may have another name for them.
+  // The reason why the outputs of a step have no reader. A reader may have another name for them.
   std::string WhyNotRead(size_t step) const {
     std::vector<std::string> gives, open;
     for (const SymbolicSpec& output : models_[step]->outputs) {
