@@ -160,7 +160,7 @@ std::string InPython(const ModelMetadata& model, const std::string& site) {
 }
 
 // A request that the server answers, or why it has no example.
-std::string OfModel(Engine& engine, const ModelMetadata& model, const std::string& site) {
+std::string ForModel(Engine& engine, const ModelMetadata& model, const std::string& site) {
   const StatusOr<std::string> command = CurlCommand(engine, model, site, 1);
   if (command.ok()) return *command;
   // A 1 may refer to something that does not exist; with -1, a leaf's child, the input is a valid
@@ -217,7 +217,7 @@ std::string ExampleRequest(Engine& engine, const std::string& site) {
     const auto metadata = engine.Metadata(entry.name, entry.version);
     if (!metadata.ok()) continue;
     const bool is_part = entry.name.find('/') != std::string::npos;
-    commands.push_back(is_part ? WithTexts(entry.name, site) : OfModel(engine, *metadata, site));
+    commands.push_back(is_part ? WithTexts(entry.name, site) : ForModel(engine, *metadata, site));
   }
   // Short commands first: they are the easiest to paste.
   std::stable_sort(commands.begin(), commands.end(),

@@ -7,7 +7,7 @@ import re
 import subprocess
 import urllib.request
 
-from test_texts import PROGRAM
+from serving import PROGRAM
 
 SLOW = """
 import time

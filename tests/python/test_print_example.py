@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.request
 
-from test_texts import PROGRAM
+from serving import PROGRAM
 
 
 def test_functions_have_examples_and_rows_are_kept(tmp_path):

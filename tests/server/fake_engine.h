@@ -111,12 +111,12 @@ class FakeEngine : public Engine {
     return absl::OkStatus();
   }
 
-  // The next answer of Reserve(): an error, or places.
-  // Of models that Statistics() has besides.
+  // Statistics() gives these too.
   void set_parts(std::vector<ModelStatistics> parts) {
     const std::lock_guard<std::mutex> lock(mutex_);
     parts_ = std::move(parts);
   }
+  // The next answer of Reserve(): an error, or places.
   void set_reserve(Status status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     reserve_ = std::move(status);
