@@ -126,7 +126,7 @@ MISTAKES = [
     Mistake("a colon without a function", serve("ok.py:"), "'ok.py:'", "no file or folder", r"did you mean 'ok\.py'"),
     Mistake("a pattern in quotes", serve("mod*"), r"'mod\*'", "no file or folder", "shell expands patterns only outside of quotes"),
     Mistake("a tilde in quotes", serve("~/model.onnx"), "'~/model.onnx'", "no file or folder", "write the whole path"),
-    Mistake("a tokenizer", lambda w: (w.text("tokenizer.json", "{}"), w.serve("tokenizer.json"))[1],
-            "'tokenizer.json'", "not an ONNX model but JSON", r"name the model's \.onnx file"),
+    Mistake("a tokenizer", lambda w: (w.text("apart/tokenizer.json", "{}"), w.serve("apart/tokenizer.json"))[1],
+            "'apart/tokenizer.json'", "not an ONNX model but JSON", r"name the model's \.onnx file"),
     Mistake("a shell's completion", lambda w: w.run("completion", "bash"), "no command 'completion'", "there is no", "there are: 'serve'"),
 ]
