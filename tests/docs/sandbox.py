@@ -102,6 +102,11 @@ import joblib
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 joblib.dump(RandomForestClassifier(5).fit(*load_iris(return_X_y=True)), "forest.joblib")
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+mood = make_pipeline(TfidfVectorizer(), LogisticRegression())
+joblib.dump(mood.fit(["a lovely day", "it rained"], ["good", "bad"]), "mood.joblib")
 """
 
 
