@@ -229,7 +229,7 @@ def test_parts_of_a_model_are_not_listed(server):
     assert status == 200 and answer["model_stats"][0]["name"] == "prompts/tokenizer"
     status, text = server.ask(server.metrics + "/metrics")
     assert status == 200
-    assert 'model="prompts",version="1",part="tokenizer"' in text and 'model="prompts/' not in text
+    assert 'chairlift_requests_total{model="prompts",version="1",' in text and 'model="prompts/' not in text
     assert {entry["id"] for entry in server.ask("/v1/models")[1]["data"]} == set(names)
 
 

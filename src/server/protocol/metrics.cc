@@ -270,8 +270,8 @@ struct Metrics::Impl {
       }
     }
     for (const auto& [model, count] : sent) {
-      const auto labels = [&](Labels more) {
-        return LabelsOf(model.first, model.second, std::move(more));
+      const auto labels = [&name = model.first, &version = model.second](Labels more) {
+        return LabelsOf(name, version, std::move(more));
       };
       add(requests, labels({{"outcome", "success"}}), count.success);
       add(requests, labels({{"outcome", "failure"}}), count.fail);
