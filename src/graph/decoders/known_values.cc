@@ -1,5 +1,6 @@
 #include "graph/decoders/known_values.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "graph/passes/rewrite.h"
@@ -103,6 +104,11 @@ StatusOr<ValueId> KnownValues::Positions(DType dtype, const Pattern& pattern) {
     if (i != axis) others.push_back(i);
   }
   if (!others.empty()) places = Emit("Unsqueeze", {places, Integers(others)});
+  // Sizes that the model takes of the value are those of the whole batch.
+  if (std::find(pattern.dims.begin(), pattern.dims.end(), Line::Batch()) != pattern.dims.end()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId shape, Sizes(pattern.dims));
+    places = Emit("Expand", {places, shape});
+  }
   return AsType(places, dtype);
 }
 

@@ -38,6 +38,7 @@ struct DecoderForm {
   bool first_positions = false;  // likewise, of a table: its first entries
   bool reads_cache = false;      // something else than attention reads the past
   bool angles_by_rows = false;   // rotary angles by Mul, a row for each frequency
+  bool repeated_angles = false;  // each rotary angle twice, in the shape of the positions
   bool looked_up_mask = false;   // Llama: as torch.export writes attention_mask[arange, arange]
   int64_t sliding = 0;           // of looked_up_mask: tokens that a query sees; 0: all
   float softcap = 0;             // Llama: limits scores by a tanh; 0: none
@@ -409,7 +410,17 @@ class DecoderBuilder {
     Node("Cast", {"places3"}, "places_float").Int("to", 1);
     Node(form_.angles_by_rows ? "Mul" : "MatMul", {"inv_freq", "places_float"}, "angles_across");
     Node("Transpose", {"angles_across"}, "half_angles").Ints("perm", {0, 2, 1});
-    Node("Concat", {"half_angles", "half_angles"}, "angles").Int("axis", -1);
+    if (form_.repeated_angles) {
+      Node("Shape", {"half_angles"}, "angles_rows").Int("end", 2);
+      Ints("angles_open", {-1});
+      Node("Concat", {"angles_rows", "angles_open"}, "angles_shape").Int("axis", 0);
+      Ints("twice", {1, 1, 1, 2});
+      Node("Unsqueeze", {"half_angles", "angles_open"}, "angles4");
+      Node("Expand", {"angles4", "twice"}, "angles_pairs");
+      Node("Reshape", {"angles_pairs", "angles_shape"}, "angles");
+    } else {
+      Node("Concat", {"half_angles", "half_angles"}, "angles").Int("axis", -1);
+    }
     Node("Cos", {"angles"}, "cos3");
     Node("Sin", {"angles"}, "sin3");
     Node("Unsqueeze", {"cos3", "one_list"}, "cos");

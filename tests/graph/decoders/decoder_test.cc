@@ -436,6 +436,15 @@ TEST(DecoderTest, RotaryAnglesOfARowForEachFrequencyAreComputed) {
   EXPECT_EQ(model->max_length, 0);
 }
 
+// As torch.export writes repeat_interleave() of what follows from the input of positions.
+TEST(DecoderTest, ValuesMayBeReshapedByTheSizesOfPositions) {
+  for (const bool input : {true, false}) {
+    const auto model = Made(LlamaModel({}, {.position_input = input, .repeated_angles = true}));
+    ASSERT_TRUE(model.ok()) << model.status();
+    CheckPaged(*model, 2);
+  }
+}
+
 TEST(DecoderTest, APastOfAnotherShapeIsNoDecoders) {
   Graph graph;
   const auto input = [&](const char* name, std::vector<Dim> dims) {
