@@ -344,7 +344,7 @@ Status Stop(const ServeFlags& flags, Engine& engine, Server& server) {
   } catch (const std::system_error&) {
     // No thread could be started: connections that are not answered by then are closed.
   }
-  const Status drained = server.Drain(timeout + kForAnswers);
+  Status drained = server.Drain(timeout + kForAnswers);
   all_answered.set_value();
   if (cut_off.joinable()) cut_off.join();
   engine.Shutdown(kForAnswers);

@@ -66,6 +66,7 @@ std::optional<Pattern> ElementsAt(const Pattern& data, const std::vector<Line>& 
 // With axis i as axis to[i]; −1: it is removed, or its only entry repeated.
 StatusOr<Pattern> MovedAxes(const Pattern& data, const std::vector<int>& to, Dims dims) {
   std::vector<Line> places;
+  places.reserve(to.size());
   for (const int axis : to) places.push_back(axis < 0 ? Line() : Line::Index(axis));
   auto moved = ElementsAt(data, places, std::move(dims));
   return moved ? StatusOr<Pattern>(*std::move(moved))
@@ -564,6 +565,7 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
     const auto least = length ? length->Least({}) : std::nullopt;
     if (!least || *least < 0) return Unimplemented("what it takes may be none");
     std::vector<Line> places;
+    places.reserve(data.dims.size());
     for (int axis = 0; axis < data.rank(); ++axis) places.push_back(Line::Index(axis));
     const auto shifted = Line::Sum(Line::Index(cut.axis), *start);
     Dims dims = data.dims;
@@ -611,6 +613,7 @@ StatusOr<Pattern> PatternReader::Gather(const Node& node) {
   dims.erase(dims.begin() + axis);
   dims.insert(dims.begin() + axis, of_index->begin(), of_index->end());
   std::vector<Line> places;
+  places.reserve(data.dims.size());
   for (int i = 0; i < data.rank(); ++i) {
     places.push_back(i < axis   ? Line::Index(i)
                      : i > axis ? Line::Index(i + index.rank() - 1)

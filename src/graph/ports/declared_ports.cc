@@ -116,6 +116,7 @@ class PortsRewriter {
     const ValueId id = Find(ids, name);
     if (id == kNoValue) {
       std::vector<std::string> names;
+      names.reserve(ids.size());
       for (const ValueId own : ids) names.push_back(graph_.values[static_cast<size_t>(own)].name);
       return InvalidArgument("the model has no {} '{}'{}", what, name, KnownNames(name, names));
     }

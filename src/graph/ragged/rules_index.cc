@@ -46,7 +46,7 @@ StatusOr<ValueId> PickByData(Context& c, ValueId index) {
 
 Status PickTokens(Context& c) {
   if (!c.in(0).unknown() && !c.in(1).unknown()) {
-    const Status followed = FollowAxes(c);
+    Status followed = FollowAxes(c);
     if (followed.ok()) return followed;
   }
   for (const int i : {0, 1}) {

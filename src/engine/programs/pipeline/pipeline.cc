@@ -73,7 +73,7 @@ class TokenVectorsOfRows {
       return absl::OutOfRangeError(
           fmt::format("the vectors of its tokens need more than the {:.2f} MiB that they may have "
                       "(half of a task's share of --memory-budget); send fewer inputs",
-                      static_cast<double>(limits.own / 2) / kMiB));
+                      static_cast<double>(limits.own) / 2 / kMiB));
     }
     if (limits.all != nullptr && limits.all->Take(bytes) != nullptr) {
       return ResourceExhausted(
