@@ -349,7 +349,7 @@ class PastRemover {
       inputs.push_back(bias);
       graph_.nodes[n].attributes.Set("distances", int64_t{1});
     } else if (mask != kNoValue) {
-      if (const Status whole = masks_.CheckCausal(mask); !whole.ok()) {
+      if (Status whole = masks_.CheckCausal(mask); !whole.ok()) {
         // A window hides what is far behind, too.
         const StatusOr<ValueId> window = masks_.BiasOf(mask, node, true);
         if (!window.ok()) return whole;

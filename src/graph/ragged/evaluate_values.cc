@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
 constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at any time
-const Tensor kNothing;
 
 // The nodes that `targets` depend on; with `cut`, without values of which only the shape is used.
 StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets, bool cut) {
@@ -135,7 +134,7 @@ StatusOr<std::vector<Tensor>> EvaluateValues(const Graph& graph, std::span<const
     for (const ValueId id : node.inputs) {
       if (id == kNoValue || last[static_cast<size_t>(id)] != n) continue;
       live -= std::exchange(held[static_cast<size_t>(id)], 0);
-      values[static_cast<size_t>(id)] = kNothing;
+      values[static_cast<size_t>(id)] = Tensor();
     }
   }
   std::vector<Tensor> results;

@@ -94,6 +94,7 @@ std::string OutputOf(const std::vector<std::string>& arguments) {
   Child child;
   child.output = pipe[0];
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.data()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
