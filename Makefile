@@ -84,8 +84,8 @@ build/exporters/venv/.installed: tests/exporters/requirements.txt | packages
 	build/exporters/venv/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-exporters: build build/exporters/venv/.installed  ## how the newest torch's exports are served; FLAGS="--only llama" tries some
-	@build/exporters/venv/bin/python tests/exporters/matrix.py --models build/exporters/models $(FLAGS)
+exporters: build build/exporters/venv/.installed  ## docs/reference/exported-models.md; FLAGS="--only llama" tries some, and writes nothing
+	@build/exporters/venv/bin/python tests/exporters/matrix.py --models build/exporters/models $(or $(FLAGS),--page docs/reference/exported-models.md)
 
 # Other people's clients, apart from the tooling: they pin other versions of the same packages.
 build/clients/.installed: tools/requirements-clients.txt | packages

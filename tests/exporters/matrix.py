@@ -3,7 +3,7 @@
 
 Architectures of small sizes and seeded random weights (architectures.py) are exported, inspected, and served. Twelve
 unequal requests at once must be answered as ONNX Runtime answers each alone, within 1e-4 of an output's range. Decoders
-with a cache must generate the tokens of transformers' generate().
+with a cache must generate the tokens of transformers' generate(). `--page` writes the table as a page of the docs.
 """
 
 import argparse
@@ -168,6 +168,40 @@ def compare_tokens(port, model):
     return sum(a == b for a, b in zip(wanted, got)), len(prompts)
 
 
+PAGE = """# Exported models
+
+How models of the newest PyTorch and transformers are served. `make exporters` writes this page.
+
+```bash
+chairlift inspect model.onnx      # the same for a model of your own
+```
+
+Versions: {versions}.
+Sizes are small and weights random. [exporting.md](../guides/exporting.md) says how to export.
+
+* *served*: `continuous` (tokens of all requests share each step, with a cache), `packed` (tokens side by side, no
+  padding), `batched` (requests of equal sizes), `one by one`.
+* *answers*: twelve unequal requests at once. The number is the largest difference from ONNX Runtime, which answers each
+  alone, as a share of the output's range.
+* *tokens*: how many of six prompts at once got the tokens of transformers' `generate()`.
+* *cache*: a decoder with its past as inputs. *positions*: with `position_ids` too. *plain*: without a cache.
+
+{counts}.
+
+| model | served | answers, or tokens | why not better |
+|---|---|---|---|
+{rows}
+"""
+
+
+def versions():
+    """The versions of the packages that decide what is written."""
+    import importlib.metadata
+
+    names = ("torch", "transformers", "onnxscript", "onnxruntime")
+    return ", ".join(f"{name} {importlib.metadata.version(name).split('+')[0]}" for name in names)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chairlift", default="build/release/bin/chairlift")
@@ -175,9 +209,17 @@ def main():
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("--port", type=int, default=27100, help="the first port to try")
     parser.add_argument("--kept", action="store_true", help="export nothing, and take what is there")
+    parser.add_argument("--page", type=pathlib.Path, help="the page to write; all models must be tried")
     given = parser.parse_args()
+    if given.page and given.only:
+        parser.error("--page takes all models: leave --only out")
     given.models.mkdir(parents=True, exist_ok=True)
-    counts, wrong = {}, 0
+    counts, rows, wrong = {}, [], 0
+
+    def say(*cells):
+        rows.append(f"| {' | '.join(cells)} |")
+        print(rows[-1], flush=True)
+
     print("| model | served | answers, or tokens | why not better |\n|---|---|---|---|")
     for name, export, maker in jobs(given.only):
         path = given.models / (name.replace(", ", "-").replace(" ", "-") + ".onnx")
@@ -193,7 +235,7 @@ def main():
                     start = maker().config.decoder_start_token_id
                     (path.parent / "config.json").write_text(f'{{"decoder_start_token_id": {start}}}')
         except Exception as failed:  # noqa: BLE001: the exporter's own affair
-            print(f"| {name} | not exported | | {str(failed).splitlines()[0][:120]} |", flush=True)
+            say(name, "not exported", "", str(failed).splitlines()[0].split(". ")[0][:120])
             continue
         said = subprocess.run([given.chairlift, "inspect", path], capture_output=True, text=True).stdout
         kind, why = kind_of(said)
@@ -214,8 +256,11 @@ def main():
         finally:
             if server is not None:
                 server.close()
-        print(f"| {name} | {kind} | {result} | {why} |", flush=True)
-    print("\n" + ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) + f"; {wrong} wrong")
+        say(name, kind, result, why)
+    said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) + f"; {wrong} wrong"
+    print("\n" + said)
+    if given.page:
+        given.page.write_text(PAGE.format(versions=versions(), counts=said, rows="\n".join(rows)))
     return 1 if wrong else 0
 
 
