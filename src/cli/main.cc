@@ -250,7 +250,7 @@ std::string Explain(const CLI::App* app, const CLI::Error& error) {
       break;
     }
   }
-  // Of `--set NAME VALUE`, the value was taken for a model.
+  // In `--set NAME VALUE`, the value was taken for a model.
   if (const CLI::Option* set = command->get_option_no_throw("--set"); set != nullptr) {
     for (const std::string& setting : set->results()) {
       if (setting.find('=') == std::string::npos) text = chairlift::NoValueOf(setting);

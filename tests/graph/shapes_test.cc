@@ -1,4 +1,4 @@
-// What is known of dimensions that a Reshape joins and splits.
+// Dimensions that a Reshape joins and splits.
 #include "graph/analysis/shapes.h"
 
 #include <gtest/gtest.h>

@@ -77,7 +77,7 @@ struct Line {
   static std::optional<Line> Product(std::span<const Line> factors);
   // Absent if b does not divide a for all values of the sizes.
   static std::optional<Line> Quotient(const Line& a, const Line& b);
-  // What the index along `axis` is multiplied with; absent if it is not the same for all indices.
+  // The factor of the index along `axis`; absent if it is not the same for all indices.
   std::optional<Line> Multiple(int axis) const;
   // With `place` substituted for the index along `axis`.
   std::optional<Line> With(int axis, const Line& place) const;

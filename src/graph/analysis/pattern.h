@@ -134,7 +134,7 @@ class PatternReader {
 
  private:
   StatusOr<Pattern> Follow(const Node& node);
-  // What an elementwise operator's inputs are broadcast to.
+  // The shape that an elementwise operator's inputs are broadcast to.
   std::optional<Dims> SpreadDims(const Node& node) const;
   StatusOr<Pattern> Elementwise(const Node& node, std::vector<Pattern> inputs);
   StatusOr<Pattern> OfLists(const Node& node, const std::vector<Pattern>& inputs);

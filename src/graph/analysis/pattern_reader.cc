@@ -203,7 +203,7 @@ std::optional<Line> Holds(const std::string& op, const Line& a, const Line& b) {
   return std::nullopt;
 }
 
-// What a rule reads of its node.
+// The inputs and attributes of a rule's node.
 class Arguments : public NodeReader {
  public:
   Arguments(const Graph& graph, const Node& node, const PatternReader& reader)

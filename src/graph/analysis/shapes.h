@@ -1,5 +1,5 @@
-// What operators do to the dimensions of a value: the one place that knows how Reshape, Flatten,
-// broadcasting and Shape count.
+// How operators change the dimensions of a value: the rules of Reshape, Flatten, broadcasting and
+// Shape.
 #ifndef CHAIRLIFT_GRAPH_ANALYSIS_SHAPES_H_
 #define CHAIRLIFT_GRAPH_ANALYSIS_SHAPES_H_
 
@@ -18,8 +18,7 @@ using Dims = std::vector<Line>;
 // The shape that operands are broadcast to; nothing if they are not known to fit.
 std::optional<Dims> BroadcastDims(const Dims& a, const Dims& b);
 
-// What a Reshape to `given` (which may be null: unknown), or a Flatten, makes of a value of
-// dimensions `from`.
+// The result of a Reshape to `given` (null: unknown), or of a Flatten, for dimensions `from`.
 struct WantedShape {
   Dims dims;                           // with those copied from the input filled in
   std::optional<size_t> deduced = {};  // the dimension of -1
@@ -42,7 +41,7 @@ std::optional<std::vector<AxisGroup>> GroupAxes(const Dims& from, const Dims& to
 // The axes in [begin, end) that do not have one entry.
 std::vector<int> WideAxes(const Dims& dims, size_t begin, size_t end);
 
-// What Shape, or Size, gives of a value of dimensions `dims`.
+// The result of Shape, or Size, for a value of dimensions `dims`.
 StatusOr<Dims> SizesOf(const Node& node, const Dims& dims);
 
 }  // namespace chairlift::analysis

@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-// What to do about an operator that is not supported.
+// The advice for an operator that is not supported.
 std::string InsteadOf(const OnnxNode& node) {
   if (node.domain == "com.microsoft.nchwc") {
     return ": its weights are laid out for the processor that the model was saved on; save it "

@@ -15,7 +15,7 @@ using analysis::Line;
 using analysis::Pattern;
 using analysis::Size;
 
-// What a window hides by: sums with scores stay finite.
+// The number by which a window hides: sums with scores stay finite.
 constexpr float kBeyondWindow = -1e30f;
 
 // The marks that decide on a key: that of its own token.
@@ -33,7 +33,7 @@ StatusOr<int> MarksOf(const Pattern& mask) {
   return input;
 }
 
-// What is added at least, or most, over all cases that there may be.
+// The smallest, or largest, number that the table adds over all possible cases.
 float Extreme(const Pattern& table, bool most) {
   std::optional<float> extreme;
   for (int64_t m = 0; m < table.table.size(); ++m) {
@@ -82,7 +82,7 @@ MaskProof::MaskProof(const Graph& graph, const std::vector<batch_axis::State>& s
   }
 }
 
-// What it follows from, in the order of the nodes.
+// The nodes that it depends on, in the order of the graph.
 std::vector<int> MaskProof::Follow(ValueId id) {
   std::vector<bool> needed(graph_.nodes.size(), false);
   std::vector<int> marks;

@@ -35,8 +35,8 @@ class MaskProof {
   // object.
   MaskProof(const Graph& graph, const std::vector<batch_axis::State>& states);
 
-  // What `mask`, which attention adds to scores, hides for all sizes and all marks. Unimplemented
-  // says what stands in the way.
+  // The keys that `mask`, which attention adds to scores, hides, for all sizes and all marks.
+  // Unimplemented says what prevents the proof.
   StatusOr<MaskRule> RuleOf(ValueId mask);
   // Null if no node computes it.
   const Node* Producer(ValueId id) const {

@@ -87,8 +87,8 @@ ClientMetric Cumulative(Labels labels, const Histogram& histogram) {
   return metric;
 }
 
-// What callers sent to a model and to its parts. The requests that a text request makes to the
-// model, its tokenizer and so on are steps, and do not count again.
+// Requests that callers sent to a model and to its parts. The requests that a text request makes to
+// the model, its tokenizer and so on are steps, and do not count again.
 struct Sent {
   uint64_t success = 0;
   uint64_t fail = 0;

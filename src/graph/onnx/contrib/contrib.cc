@@ -311,7 +311,7 @@ Status CheckAttributes(const OnnxNode& node, std::span<const AttributeSpec> spec
   return absl::OkStatus();
 }
 
-// What to do about an operator that is not supported.
+// The advice for an operator that is not supported.
 std::string InsteadOfContrib(const OnnxNode& node) {
   if (const auto meant = Closest(node.op_type, ContribOperators(node.domain))) {
     return fmt::format("; did you mean '{}'?", *meant);
