@@ -2,12 +2,9 @@
 
 import concurrent.futures
 import json
-import os
-import re
-import subprocess
 import urllib.request
 
-from serving import PROGRAM
+from serving import Serving
 
 SLOW = """
 import time
@@ -19,18 +16,11 @@ def predict(x):
 
 def test_an_ordinary_burst_is_answered(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
-    server = subprocess.Popen(
-        [PROGRAM, "serve", f"{os.fspath(tmp_path)}/slow.py:predict", "--set", "max_batch_size=1", "--http-port", "0",
-         "--metrics-port", "-1", "--drain-seconds", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    server = Serving()
+    server.serve(f"{tmp_path}/slow.py:predict", "--set", "max_batch_size=1")
     try:
-        log = ""
-        while not (found := re.search(r"on (http://127.0.0.1:[0-9]+), ", log)):
-            line = server.stdout.readline()
-            assert line, log
-            log += line
-
         def ask(i):
-            request = urllib.request.Request(found[1] + "/v2/models/slow/generate", json.dumps({"x": [i, 1]}).encode())
+            request = urllib.request.Request(server.url + "/v2/models/slow/generate", json.dumps({"x": [i, 1]}).encode())
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.load(answer)["output"]
 
@@ -38,5 +28,4 @@ def test_an_ordinary_burst_is_answered(tmp_path):
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             assert list(pool.map(ask, range(12))) == [[i, 1] for i in range(12)]
     finally:
-        server.terminate()
-        server.communicate(timeout=60)
+        server.close()
