@@ -49,9 +49,16 @@ fi
 cmake -S . -B build/lint -G Ninja -DCMAKE_BUILD_TYPE=Release "${package[@]}" -Wno-dev --log-level=WARNING >/dev/null
 cmake --build build/lint --target chairlift_triton_config -- --quiet
 printf '%s\n' "${tidy[@]}"
+# Findings count even where the time ends before the last file.
+found=$(mktemp)
+trap 'rm -f "$found"' EXIT
 status=0
-printf '%s\n' "${tidy[@]}" | timeout "$limit" xargs -P "$(nproc)" -n 1 clang-tidy -p build/lint --quiet || status=$?
-if [ $status = 124 ]; then
+printf '%s\n' "${tidy[@]}" | FOUND=$found timeout "$limit" xargs -P "$(nproc)" -n 1 \
+  sh -c 'clang-tidy -p build/lint --quiet "$0" || { [ $? -gt 128 ] || echo "$0" >>"$FOUND"; exit 1; }' || status=$?
+if [ -s "$found" ]; then
+  echo "clang-tidy: findings in $(sort "$found" | paste -sd ' ')"
+  exit 1
+elif [ $status = 124 ]; then
   echo "clang-tidy: stopped after $limit s"
 else
   echo "clang-tidy: ${#tidy[@]} files"

@@ -1,66 +1,115 @@
 #!/usr/bin/env bash
 # Runs everything that CI runs: release tests, conformance, real models in process and over HTTP, sanitizers, fuzzing.
+# The seconds of each step are in build/test_times.json and are printed at the end.
 set -euo pipefail
 source "$(dirname "$0")/help.sh"
 cd "$(dirname "$0")/.."
 export CUDA=1  # kernels for GPUs are compiled wherever CUDA's toolkit is, though nothing here runs them
-step() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 
-step "packages"
-tools/install_packages.sh
-make --no-print-directory .venv/.installed
+mkdir -p build
+times=build/test_times.txt
+: >"$times"
+# step NAME COMMAND...: runs the command and notes how long it took.
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  printf '\n== %s (at %s s)\n' "$name" "$start"
+  "$@"
+  printf '%s\t%s\t%s\n' "$start" "$((SECONDS - start))" "$name" >>"$times"
+}
 
-step "format, layers and clang-tidy on changed files"
-tools/lint.sh --changed
+prepare() {
+  tools/install_packages.sh
+  make --no-print-directory .venv/.installed
+}
 
-step "release build"
-# One architecture of GPUs is enough to compile for: newer ones take its code, too.
-cmake --preset release -DCMAKE_CUDA_ARCHITECTURES=80 -Wno-dev --log-level=WARNING
-cmake --build --preset release -- --quiet
-step "release tests"
-ctest --preset release -j "$(nproc)" --timeout 300
+release_build() {
+  # One architecture of GPUs is enough to compile for: newer ones take its code, too.
+  cmake --preset release -DCMAKE_CUDA_ARCHITECTURES=80 -Wno-dev --log-level=WARNING
+  cmake --build --preset release -- --quiet
+}
 
-step "the Python package"
-make --no-print-directory python
-.venv/bin/python -m pytest -q
-.venv/bin/python -m pytest -q tests/mistakes
-step "its wheel on a bare Debian"
-make --no-print-directory test-wheel
+python_tests() {
+  .venv/bin/python -m pytest -q
+  .venv/bin/python -m pytest -q tests/mistakes
+}
 
-step "the Debian package and the container image"
-make --no-print-directory test-packages
+conformance() {
+  build/release/tests/conformance
+  .venv/bin/python tools/onnx_node_cases.py --output build/onnx
+  build/release/tests/conformance --data build/onnx --not-run tests/conformance/not_run_onnx.txt
+}
 
-step "ONNX conformance"
-build/release/tests/conformance
-.venv/bin/python tools/onnx_node_cases.py --output build/onnx
-build/release/tests/conformance --data build/onnx --not-run tests/conformance/not_run_onnx.txt
+pretrained() {
+  .venv/bin/python tests/models/compare.py --models build/models --chairlift build/release/bin/chairlift
+}
 
-step "pretrained models against ONNX Runtime"
-.venv/bin/python examples/build_models.py --output build/models
-.venv/bin/python tests/models/compare.py --models build/models --chairlift build/release/bin/chairlift
-step "what ONNX Runtime's optimiser and quantisers write"
-.venv/bin/python tests/models/contrib_ops.py --chairlift build/release/bin/chairlift
-.venv/bin/python tests/models/function_graphs.py --chairlift build/release/bin/chairlift
-.venv/bin/python tests/models/ort_writers.py --chairlift build/release/bin/chairlift
-step "networks in stages"
-.venv/bin/python tests/models/staged_networks.py --chairlift build/release/bin/chairlift
+written_by_onnxruntime() {
+  local script
+  for script in contrib_ops function_graphs ort_writers; do
+    .venv/bin/python tests/models/$script.py --chairlift build/release/bin/chairlift
+  done
+}
 
-step "other people's clients over HTTP"
-make --no-print-directory build/clients/.installed
-build/clients/bin/python tests/clients/run.py --models build/models --chairlift build/release/bin/chairlift
+clients() {
+  make --no-print-directory build/clients/.installed
+  build/clients/bin/python tests/clients/run.py --models build/models --chairlift build/release/bin/chairlift
+}
 
-step "the documentation: its site, links, code and commands"
-make --no-print-directory docs .venv/.pages
-build/docs/bin/python -m pytest -q tests/docs
+documentation() {
+  make --no-print-directory docs .venv/.pages
+  build/docs/bin/python -m pytest -q tests/docs
+}
 
-step "AddressSanitizer, UBSan and fuzzing, with clang"
-cmake --preset asan -Wno-dev --log-level=WARNING
-cmake --build --preset asan -- --quiet
-ctest --preset asan -j "$(nproc)" --timeout 1200
+other_programs() {
+  step "its wheel on a bare Debian" make --no-print-directory test-wheel
+  step "the Debian package and the container image" make --no-print-directory test-packages
+  step "ONNX conformance" conformance
+  step "pretrained models against ONNX Runtime" pretrained
+  step "what ONNX Runtime's optimiser and quantisers write" written_by_onnxruntime
+  step "networks in stages" .venv/bin/python tests/models/staged_networks.py --chairlift build/release/bin/chairlift
+  step "other people's clients over HTTP" clients
+  step "the documentation: its site, links, code and commands" documentation
+}
 
-step "ThreadSanitizer"
-cmake --preset tsan -Wno-dev --log-level=WARNING
-cmake --build --preset tsan --target device_test engine_test server_test -- --quiet
-ctest --preset tsan -j "$(nproc)" --timeout 1200 -R '^(device|engine|engine_2|server)$'
+address_sanitizer_build() {
+  cmake --preset asan -Wno-dev --log-level=WARNING
+  cmake --build --preset asan -- --quiet
+}
 
-step "done"
+thread_sanitizer_build() {
+  cmake --preset tsan -Wno-dev --log-level=WARNING
+  cmake --build --preset tsan --target device_test engine_test server_test -- --quiet
+}
+
+step "packages" prepare
+step "format, layers and clang-tidy on changed files" tools/lint.sh --changed
+step "release build" release_build
+step "release tests" ctest --preset release -j "$(nproc)" --timeout 300
+step "the Python package" make --no-print-directory python
+step "the models of the examples" .venv/bin/python examples/build_models.py --output build/models
+# Side by side, since each keeps one core busy.
+other_programs >build/other_programs.log 2>&1 &
+others=$!
+trap 'kill $others 2>/dev/null || true' EXIT
+step "the Python package's tests" python_tests
+failed=0
+wait $others || failed=$?
+trap - EXIT
+cat build/other_programs.log
+[ $failed = 0 ] || exit $failed
+step "AddressSanitizer, UBSan and the fuzz targets, with clang: build" address_sanitizer_build
+step "AddressSanitizer, UBSan and fuzzing: tests" ctest --preset asan -j "$(nproc)" --timeout 1200
+step "ThreadSanitizer: build" thread_sanitizer_build
+step "ThreadSanitizer: tests" ctest --preset tsan -j "$(nproc)" --timeout 1200 -R '^(device|engine|engine_2|server)$'
+
+python3 - "$times" <<'END'
+import json, sys
+steps = sorted((line.rstrip("\n").split("\t") for line in open(sys.argv[1])), key=lambda step: int(step[0]))
+with open("build/test_times.json", "w") as file:
+    json.dump([{"step": name, "start": int(start), "seconds": int(took)} for start, took, name in steps], file, indent=1)
+print("\nStart and seconds of each step:")
+for start, took, name in steps:
+    print(f"{start:>6} {took:>5}  {name}")
+END
+printf '\n== done (%s s)\n' "$SECONDS"

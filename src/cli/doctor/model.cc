@@ -60,7 +60,7 @@ StatusOr<double> Rate(Engine& engine, const InferRequest& request, int clients) 
     }
     ++running;
     lock.unlock();
-    engine.InferAsync(request, [&](StatusOr<InferResponse> response) {
+    engine.InferAsync(request, [&](const StatusOr<InferResponse>& response) {
       const std::lock_guard<std::mutex> held(mutex);
       --running;
       ++answered;

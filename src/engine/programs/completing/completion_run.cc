@@ -332,11 +332,12 @@ Status CompletionRun::TakePromptText(size_t index, const InferResponse& response
     CHAIRLIFT_RETURN_IF_ERROR(CountNames(own.size() * static_cast<size_t>(request_.answers)));
     CHAIRLIFT_ASSIGN_OR_RETURN(tokens, TextTokensOf(own, lengths->values<int64_t>(), text));
   }
-  return AddEcho(index, std::move(text), std::move(tokens));
+  return AddEcho(index, text, tokens);
 }
 
 // Adds the echo before each answer to the prompt.
-Status CompletionRun::AddEcho(size_t index, std::string text, std::vector<TextToken> tokens) {
+Status CompletionRun::AddEcho(size_t index, const std::string& text,
+                              const std::vector<TextToken>& tokens) {
   prompts_[index].echoed = true;
   echoed_bytes_ += text.size() * static_cast<size_t>(request_.answers);
   if (echoed_bytes_ > kMostEchoedBytes) {

@@ -159,7 +159,7 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
   Status TakePrompt(size_t prompt, const InferResponse& response);
   Status TakeScores(size_t prompt, const InferResponse& response);
   Status TakePromptText(size_t prompt, const InferResponse& response);
-  Status AddEcho(size_t prompt, std::string text, std::vector<TextToken> tokens);
+  Status AddEcho(size_t prompt, const std::string& text, const std::vector<TextToken>& tokens);
   size_t PromptOf(size_t answer) const { return answer / static_cast<size_t>(request_.answers); }
   // `row`: for outputs that have several answers; absent: for a part of one.
   StatusOr<std::vector<ModelToken>> TokensIn(std::span<const NamedTensor> outputs,

@@ -16,14 +16,15 @@ namespace {
 using IntList = std::vector<int64_t>;
 
 StatusOr<BranchMode> ModeByName(const std::string& name) {
-  static const std::map<std::string, BranchMode> modes = {
+  static const std::map<std::string, BranchMode> kBranchModes = {
       {"LEAF", BranchMode::kLeaf},      {"BRANCH_LEQ", BranchMode::kLeq},
       {"BRANCH_LT", BranchMode::kLt},   {"BRANCH_GTE", BranchMode::kGte},
       {"BRANCH_GT", BranchMode::kGt},   {"BRANCH_EQ", BranchMode::kEq},
       {"BRANCH_NEQ", BranchMode::kNeq},
   };
-  const auto found = modes.find(name);
-  if (found == modes.end()) return Unimplemented("branches of mode '{}' are not supported", name);
+  const auto found = kBranchModes.find(name);
+  if (found == kBranchModes.end())
+    return Unimplemented("branches of mode '{}' are not supported", name);
   return found->second;
 }
 
@@ -163,13 +164,13 @@ Status TreeEnsembleRegressor(Maker& make) {
         "needs one");
   }
   const std::string name = make.attributes().String("aggregate_function", "SUM");
-  static const std::map<std::string, TreeAggregate> aggregates = {
+  static const std::map<std::string, TreeAggregate> kAggregates = {
       {"SUM", TreeAggregate::kSum},
       {"AVERAGE", TreeAggregate::kAverage},
       {"MIN", TreeAggregate::kMin},
       {"MAX", TreeAggregate::kMax}};
-  const auto found = aggregates.find(name);
-  if (found == aggregates.end()) {
+  const auto found = kAggregates.find(name);
+  if (found == kAggregates.end()) {
     return InvalidArgument("its attribute 'aggregate_function' is '{}'; SUM, AVERAGE, MIN, MAX are",
                            name);
   }
