@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(Encoders, RaggedOracleTest,
                          ::testing::Values("bert_hf4_torchscript_eager_11",
                                            "minilm_hf5_dynamo_sdpa_18",
                                            "roberta_hf5_torchscript_eager_17",
-                                           "distilbert_hf5_dynamo_eager_21"));
+                                           "distilbert_hf5_dynamo_eager_21",
+                                           "mpnet_hf5_torchscript_eager_17"));
 
 // With the same company, none, stages give the unsliced answer bit by bit.
 TEST(StagedEncoderTest, AnswersAreThoseOfTheModelUncut) {

@@ -754,6 +754,227 @@ TEST_F(ContribTest, QLinearOperatorsTakeChannelsLast) {
   }
 }
 
+// Group normalisation in float64 of x [items, plane, channels], whose channels come last.
+std::vector<double> GroupNormReference(const std::vector<float>& x, int items, int plane,
+                                       int channels, int groups, const std::vector<float>& gamma,
+                                       const std::vector<float>& beta, double epsilon, bool silu) {
+  std::vector<double> y(x.size());
+  const int wide = channels / groups;
+  for (int unit = 0; unit < items * groups; ++unit) {
+    const auto at = [&](int i) {  // element i of the group
+      return (unit / groups * plane + i / wide) * channels + unit % groups * wide + i % wide;
+    };
+    double mean = 0, variance = 0;
+    const int n = plane * wide;
+    for (int i = 0; i < n; ++i) mean += x[static_cast<size_t>(at(i))] / static_cast<double>(n);
+    for (int i = 0; i < n; ++i) {
+      const double d = x[static_cast<size_t>(at(i))] - mean;
+      variance += d * d / n;
+    }
+    for (int i = 0; i < n; ++i) {
+      const auto to = static_cast<size_t>(at(i)), channel = to % static_cast<size_t>(channels);
+      const double v =
+          (x[to] - mean) / std::sqrt(variance + epsilon) * gamma[channel] + beta[channel];
+      y[to] = silu ? v / (1 + std::exp(-v)) : v;
+    }
+  }
+  return y;
+}
+
+// [items, plane, channels] to [items, channels, plane], or back.
+template <typename T>
+std::vector<T> SwapAxes(const std::vector<T>& x, int items, int rows, int columns) {
+  std::vector<T> y(x.size());
+  for (int n = 0; n < items; ++n) {
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < columns; ++c) {
+        y[static_cast<size_t>((n * columns + c) * rows + r)] =
+            x[static_cast<size_t>((n * rows + r) * columns + c)];
+      }
+    }
+  }
+  return y;
+}
+
+std::vector<float> SeededFloats(int n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-2.0f, 2.0f);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& v : values) v = uniform(random);
+  return values;
+}
+
+void AddFloats(ContribNode& m, const std::string& name, std::initializer_list<int64_t> dims,
+               const std::vector<float>& values) {
+  auto* tensor = m.model.Tensor(name, kFloat, dims);
+  for (const float v : values) tensor->add_float_data(v);
+}
+
+// x [2, 3, 5, 8] and its sums, channels last.
+struct GroupNormCase {
+  static constexpr int kItems = 2, kPlane = 15, kChannels = 8;
+  bool last = true;
+  int64_t activation = 0;
+  std::vector<float> x = SeededFloats(kItems * kPlane * kChannels, 1);
+  std::vector<float> gamma = SeededFloats(kChannels, 2), beta = SeededFloats(kChannels, 3);
+
+  testing::NodeBuilder& Set(ContribNode& m) const {
+    const auto dims = last ? std::vector<testing::DeclaredDim>{"n", 3, 5, 8}
+                           : std::vector<testing::DeclaredDim>{"n", 8, 3, 5};
+    m.model.Input("x", kFloat, dims);
+    AddFloats(m, "g", {8}, gamma);
+    AddFloats(m, "b", {8}, beta);
+    if (!last) m.node.Int("channels_last", 0);
+    return m.node.Int("groups", 4).Int("activation", activation).Float("epsilon", 1e-3f);
+  }
+  Tensor Laid(const std::vector<float>& values) const {
+    return last ? Tensor::Of<float>({2, 3, 5, 8}, values)
+                : Tensor::Of<float>({2, 8, 3, 5}, SwapAxes(values, kItems, kPlane, kChannels));
+  }
+  void Check(const Tensor& y, const std::vector<float>& sum) const {
+    std::vector<double> wanted = GroupNormReference(sum, kItems, kPlane, kChannels, 4, gamma, beta,
+                                                    double{1e-3f}, activation == 1);
+    if (!last) wanted = SwapAxes(wanted, kItems, kPlane, kChannels);
+    EXPECT_EQ(y.shape(), Laid(sum).shape());
+    EXPECT_THAT(Values(y), Pointwise(::testing::DoubleNear(1e-5), wanted));
+  }
+};
+
+TEST_F(ContribTest, GroupNormInBothLayoutsWithSilu) {
+  for (const bool last : {true, false}) {
+    for (const int64_t activation : {0, 1}) {
+      const GroupNormCase c{.last = last, .activation = activation};
+      ContribNode m("GroupNorm", {"x", "g", "b"});
+      c.Set(m);
+      c.Check(m.Run({c.Laid(c.x)})[0], c.x);
+    }
+  }
+}
+
+TEST_F(ContribTest, GroupNormOfHalvesIsComputedInFloat32) {
+  ContribNode m("GroupNorm", {"x", "g", "b"});
+  m.model.Input("x", onnx::TensorProto::FLOAT16, {1, 2, 1, 2});
+  m.model.Floats("g", {2}, {1, 1}).Floats("b", {2}, {0, 100});
+  m.node.Int("groups", 1).Int("activation", 0).Float("epsilon", 0);
+  Tensor x = Tensor::Allocate(DType::kFloat16, {1, 2, 1, 2});
+  // The squares of these overflow float16.
+  for (const int i : {0, 1, 2, 3}) x.data<Float16>()[i] = Float16(i % 2 == 0 ? 60000.0f : 0.0f);
+  const Tensor y = m.Run({x})[0];
+  ASSERT_EQ(y.dtype(), DType::kFloat16);
+  std::vector<float> values;
+  for (const int i : {0, 1, 2, 3}) values.push_back(static_cast<float>(y.data<Float16>()[i]));
+  EXPECT_THAT(values, ElementsAre(1, 99, 1, 99));
+}
+
+TEST_F(ContribTest, SkipGroupNormAddsFirst) {
+  for (const bool last : {true, false}) {
+    for (const int skip_rank : {0, 2, 4}) {  // 0: of the input's shape
+      const GroupNormCase c{.last = last, .activation = 1};
+      ContribNode m("SkipGroupNorm", {"x", "g", "b", "skip", "bias"}, {"y", "sum"});
+      c.Set(m);
+      const std::vector<float> bias = SeededFloats(8, 4);
+      const std::vector<float> skip = SeededFloats(skip_rank == 0 ? 240 : 16, 5);
+      AddFloats(m, "bias", {8}, bias);
+      if (skip_rank == 0) {
+        m.model.Input("skip", kFloat,
+                      last ? std::vector<testing::DeclaredDim>{"n", 3, 5, 8}
+                           : std::vector<testing::DeclaredDim>{"n", 8, 3, 5});
+      } else if (skip_rank == 2) {
+        m.model.Input("skip", kFloat, {"n", 8});
+      } else {
+        m.model.Input("skip", kFloat,
+                      last ? std::vector<testing::DeclaredDim>{"n", 1, 1, 8}
+                           : std::vector<testing::DeclaredDim>{"n", 8, 1, 1});
+      }
+      std::vector<float> sum = c.x;
+      for (size_t i = 0; i < sum.size(); ++i) {
+        sum[i] += bias[i % 8] + (skip_rank == 0 ? skip[i] : skip[i / 120 * 8 + i % 8]);
+      }
+      const Tensor given = skip_rank == 0   ? c.Laid(skip)
+                           : skip_rank == 2 ? Tensor::Of<float>({2, 8}, skip)
+                           : last           ? Tensor::Of<float>({2, 1, 1, 8}, skip)
+                                            : Tensor::Of<float>({2, 8, 1, 1}, skip);
+      const std::vector<Tensor> results = m.Run({c.Laid(c.x), given});
+      c.Check(results[0], sum);
+      EXPECT_THAT(Values(results[1]), Pointwise(FloatNear(1e-5f), Values(c.Laid(sum))));
+    }
+  }
+}
+
+TEST_F(ContribTest, GroupNormRefusesWhatItHasNot) {
+  const auto refused = [](int64_t groups, int64_t activation, testing::DeclaredDim channels) {
+    ContribNode m("GroupNorm", {"x", "g", "b"});
+    m.model.Input("x", kFloat, {1, 2, 2, std::move(channels)});
+    AddFloats(m, "g", {6}, SeededFloats(6, 1));
+    AddFloats(m, "b", {6}, SeededFloats(6, 2));
+    m.node.Int("groups", groups).Int("activation", activation);
+    return RefusedBecause(m);
+  };
+  EXPECT_THAT(refused(4, 0, 6), HasSubstr("6 channels do not make 4 groups"));
+  EXPECT_THAT(refused(0, 0, 6), HasSubstr("num_groups is 0"));
+  EXPECT_THAT(refused(3, 2, 6), HasSubstr("'activation' is 2"));
+  EXPECT_THAT(refused(3, 0, 5), HasSubstr("6"));
+}
+
+TEST_F(ContribTest, ConvolutionsWithChannelsLastEqualConv) {
+  constexpr int kPlane = 12, kIn = 4, kOut = 6, kTaps = 6;  // [3, 4], kernel [3, 2]
+  const std::vector<float> x = SeededFloats(2 * kPlane * kIn, 1);
+  const std::vector<float> w = SeededFloats(kOut * kTaps * kIn / 2, 2);  // two groups
+  const std::vector<float> z = SeededFloats(2 * kPlane * kOut, 3), b = SeededFloats(kOut, 4);
+  const auto set = [](ContribNode& m) {
+    m.node.Int("group", 2).Ints("pads", {1, 0, 1, 1}).Ints("kernel_shape", {3, 2});
+  };
+  ContribNode plain("FusedConv", {"x", "w", "b", "z"});
+  plain.model.Input("x", kFloat, {2, 4, 3, 4}).Input("z", kFloat, {2, 6, 3, 4});
+  AddFloats(plain, "w", {6, 2, 3, 2}, w);
+  AddFloats(plain, "b", {6}, b);
+  set(plain);
+  plain.node.String("activation", "Relu");
+  const auto first = [&](const std::vector<float>& values, int channels) {
+    return Tensor::Of<float>({2, channels, 3, 4}, SwapAxes(values, 2, kPlane, channels));
+  };
+  const Tensor wanted = plain.Run({first(x, kIn), first(z, kOut)})[0];
+
+  ContribNode fused("NhwcFusedConv", {"x", "w", "b", "z"});
+  fused.model.Input("x", kFloat, {2, 3, 4, 4}).Input("z", kFloat, {2, 3, 4, 6});
+  AddFloats(fused, "w", {6, 2, 3, 2}, w);
+  AddFloats(fused, "b", {6}, b);
+  set(fused);
+  fused.node.String("activation", "Relu");
+  const Tensor y =
+      fused.Run({Tensor::Of<float>({2, 3, 4, 4}, x), Tensor::Of<float>({2, 3, 4, 6}, z)})[0];
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 4, 6}));
+  EXPECT_EQ(SwapAxes(Values(y), 2, kPlane, kOut), Values(wanted));
+
+  // The weights of NhwcConv have channels last, too.
+  ContribNode conv("FusedConv", {"x", "w", "b"}), last("NhwcConv", {"x", "w", "b"});
+  conv.model.Input("x", kFloat, {2, 4, 3, 4});
+  AddFloats(conv, "w", {6, 2, 3, 2}, w);
+  AddFloats(conv, "b", {6}, b);
+  last.model.Input("x", kFloat, {2, 3, 4, 4});
+  AddFloats(last, "b", {6}, b);
+  AddFloats(last, "w", {6, 3, 2, 2}, SwapAxes(w, kOut, kIn / 2, kTaps));
+  set(conv);
+  set(last);
+  EXPECT_EQ(SwapAxes(Values(last.Run({Tensor::Of<float>({2, 3, 4, 4}, x)})[0]), 2, kPlane, kOut),
+            Values(conv.Run({first(x, kIn)})[0]));
+}
+
+TEST_F(ContribTest, BiasAddAndBiasSplitGelu) {
+  ContribNode add("BiasAdd", {"x", "b", "skip"});
+  add.model.Input("x", kFloat, {1, 2, 2}).Input("skip", kFloat, {1, 2, 2});
+  add.model.Floats("b", {2}, {10, 20});
+  EXPECT_THAT(Values(add.Run({Tensor::Of<float>({1, 2, 2}, {1, 2, 3, 4}),
+                              Tensor::Of<float>({1, 2, 2}, {100, 200, 300, 400})})[0]),
+              ElementsAre(111, 222, 313, 424));
+  ContribNode split("BiasSplitGelu", {"x", "b"});
+  split.model.Input("x", kFloat, {1, 1, 4}).Floats("b", {4}, {1, 2, 3, 4});
+  const auto gelu = [](double v) { return v * (1 + std::erf(v / std::sqrt(2.0))) / 2; };
+  EXPECT_THAT(Values(split.Run({Tensor::Of<float>({1, 1, 4}, {1, 1, -2, -5})})[0]),
+              ElementsAre(::testing::FloatEq(static_cast<float>(2 * gelu(1))),
+                          ::testing::FloatEq(static_cast<float>(3 * gelu(-1)))));
+}
+
 TEST_F(ContribTest, QLinearReduceMeanAndWhere) {
   ContribNode mean("QLinearReduceMean", {"x", "xs", "xz", "ys", "yz"});
   mean.model.Input("x", kUInt8, {2, 4});

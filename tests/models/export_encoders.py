@@ -72,6 +72,8 @@ def models(attention):
     yield "distilbert", Outputs(distil, both, ["logits"]), both, ["logits"]
     roberta = t.RobertaForSequenceClassification(config(t.RobertaConfig, pad_token_id=1, hidden_act="silu"))
     yield "roberta", Outputs(roberta, both, ["logits"]), both, ["logits"]
+    mpnet = t.MPNetModel(t.MPNetConfig(**SIZES, attn_implementation="eager"), add_pooling_layer=False)
+    yield "mpnet", Outputs(mpnet, both, ["last_hidden_state"]), both, ["last_hidden_state"]
 
 
 def export(name, module, inputs, outputs, dynamo, opset, folder, label):
@@ -116,9 +118,9 @@ def export(name, module, inputs, outputs, dynamo, opset, folder, label):
 PLANS = [
     ("torchscript", 11, "eager", ["bert", "albert", "distilbert", "roberta"]),
     ("torchscript", 14, "sdpa", ["bert", "distilbert", "minilm"]),
-    ("torchscript", 17, "eager", ["bert_tanh", "minilm", "roberta"]),
+    ("torchscript", 17, "eager", ["bert_tanh", "minilm", "roberta", "mpnet"]),
     ("dynamo", 18, "sdpa", ["bert", "albert", "minilm", "roberta"]),
-    ("dynamo", 21, "eager", ["bert_tanh", "distilbert", "minilm", "albert"]),
+    ("dynamo", 21, "eager", ["bert_tanh", "distilbert", "minilm", "albert", "mpnet"]),
 ]
 
 

@@ -12,6 +12,7 @@ namespace chairlift::analysis {
 namespace {
 
 constexpr int64_t kPoints = 2 * kReach + 1;
+constexpr int64_t kMostHeads = 256;
 
 // a and b of line = a · base + b.
 struct Multiple {
@@ -35,7 +36,7 @@ Line WithoutNumber(Line line) {
 // The common base of the inputs; nothing if it is not a line.
 std::optional<Line> BaseOf(const std::vector<Pattern>& inputs) {
   for (const Pattern& input : inputs) {
-    if (input.is_curve()) return input.line;
+    if (input.is_curve() && !input.line.is_number()) return input.line;
   }
   for (const Pattern& input : inputs) {
     if (input.is_line() && !input.line.is_number()) return WithoutNumber(input.line);
@@ -86,6 +87,7 @@ Tensor AtPoints(const Pattern& input, const Line& base) {
     if (multiple) conditions.push_back(*multiple);
     return multiple.has_value();
   };
+  if (input.is_sum()) return {};
   if (input.is_table()) {
     if (!std::all_of(input.conditions.begin(), input.conditions.end(), follows)) return {};
   } else if ((!input.is_curve() && !input.is_line()) || !follows(input.line)) {
@@ -138,6 +140,25 @@ std::optional<Pattern> AsSteps(const Pattern& curve) {
 
 }  // namespace
 
+Pattern Pattern::OfColumns(const Tensor& constant) {
+  const Shape& shape = constant.shape();
+  int column = -1;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == constant.size()) column = axis;
+  }
+  if (constant.dtype() != DType::kFloat || column < 0 || constant.size() > kMostHeads) return {};
+  Pattern curve;
+  curve.kind = Kind::kCurve;
+  curve.dtype = constant.dtype();
+  for (const int64_t dim : shape) curve.dims.push_back(Line::Number(dim));
+  curve.column = column;
+  curve.curve = Tensor::Allocate(constant.dtype(), {kPoints, constant.size()});
+  for (int64_t i = 0; i < curve.curve.size(); ++i) {
+    CopyElement(constant, i % constant.size(), curve.curve, i);
+  }
+  return curve;
+}
+
 std::optional<Pattern> Pattern::AsCurve() const {
   const auto base = is_table() ? BaseOf({*this}) : std::nullopt;
   if (!base || !IsBetweenTokens(*base, dims)) return std::nullopt;
@@ -146,6 +167,7 @@ std::optional<Pattern> Pattern::AsCurve() const {
   Pattern curve = *this;
   curve.kind = Kind::kCurve;
   curve.conditions.clear();
+  curve.table = Tensor();
   curve.line = *base;
   curve.curve = std::move(points);
   return curve;

@@ -35,10 +35,10 @@ struct Pattern {
     kList,    // of rank 1: element i is list[i]
     kTable,   // each element is table[m], where bit i of m says whether conditions[i] holds
     // Each element is curve[line + kReach, its index along `column`]; where −1, curve has one
-    // column.
+    // column. If there is a table, table[m] is added.
     kCurve,
-    // Each element is table[m] + slopes[its index along `column`] · line. If table[m] is below
-    // −1e30, the element is only known to be below half of that.
+    // Each element is table[m] + slopes[its index along `column`] · line.
+    // For both: if table[m] is below −1e30, the element is only known to be below half of that.
     kSlopes,
     // For rank > 1: each element is list[its index along the last axis]. Only read by ScatterND.
     kTuples,
@@ -63,6 +63,8 @@ struct Pattern {
   bool is_table() const { return kind == Kind::kTable; }
   bool is_curve() const { return kind == Kind::kCurve; }
   bool is_slopes() const { return kind == Kind::kSlopes; }
+  // Slopes, or a curve to which a table is added.
+  bool is_sum() const { return is_slopes() || (is_curve() && table.present()); }
   int rank() const { return static_cast<int>(dims.size()); }
 
   static Pattern OfLine(DType dtype, std::vector<Line> dims, Line line);
@@ -80,6 +82,8 @@ struct Pattern {
   // For numbers that are equal, integers that grow evenly along each axis, numbers at a slope of
   // each row, or numbers that are cut along a diagonal of the last two axes. Unknown for others.
   static Pattern OfConstant(const Tensor& constant);
+  // For a float vector, as a curve with the same numbers everywhere. Unknown for others.
+  static Pattern OfColumns(const Tensor& constant);
   // For float rows along one axis that are multiples of the distance from the first or last entry,
   // where all are 0.
   static std::optional<Pattern> OfSlopes(const Tensor& constant);
@@ -94,7 +98,7 @@ struct Pattern {
   std::optional<Pattern> AsCurve() const;
   // For a table: its pattern if all of its marks are 1 (`set`), or 0.
   Pattern WithMarks(bool set) const;
-  // For slopes: the pattern of what is added to them.
+  // For slopes and curves: the pattern of what is added to them.
   Pattern Added() const;
   // Removes conditions that are always true or false, alone or given others, and those without
   // effect. Tables are compared by bytes, or `by_value`, where 0 and -0 are equal.
@@ -148,9 +152,9 @@ class PatternReader {
   // For a constant with one number per column times a line along a later axis; nothing for other
   // inputs.
   std::optional<Pattern> TimesSlopes(const Node& node) const;
-  // For slopes that are scaled, masked, or added to.
-  StatusOr<Pattern> OfSlopes(const Node& node, const std::vector<Pattern>& inputs,
-                             std::vector<Line> dims);
+  // For slopes or a curve that are masked or added to; slopes are scaled, too.
+  StatusOr<Pattern> OfSum(const Node& node, const std::vector<Pattern>& inputs,
+                          std::vector<Line> dims);
   StatusOr<Pattern> Slice(const Node& node);
   StatusOr<Pattern> Gather(const Node& node);
   StatusOr<Pattern> Range(const Node& node);

@@ -378,9 +378,16 @@ StatusOr<Pattern> PatternReader::Follow(const Node& node) {
   }
   std::vector<Pattern> inputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    Pattern input = In(node, i);
-    if (!input.known()) return Unimplemented("its input {} is not known", i);
-    inputs.push_back(std::move(input));
+    inputs.push_back(In(node, i));
+  }
+  const bool curves = std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Pattern& input) { return input.is_curve(); });
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Value& value = graph_.values[static_cast<size_t>(node.inputs[i])];
+    if (curves && !inputs[i].known() && value.is_constant()) {
+      inputs[i] = Pattern::OfColumns(value.constant);
+    }
+    if (!inputs[i].known()) return Unimplemented("its input {} is not known", i);
   }
   return Elementwise(node, std::move(inputs));
 }
@@ -399,16 +406,16 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
   if (!dims) return Unimplemented("the shapes of its inputs do not fit");
   std::vector<Line> values;
   bool depends = false;  // on sizes or positions
-  bool slopes = false;
+  bool sums = false;
   for (Pattern& input : inputs) {
     CHAIRLIFT_ASSIGN_OR_RETURN(input, BroadcastTo(input, *dims));
     const auto line = input.AsLine();
     lines &= line.has_value();
     values.push_back(line.value_or(Line()));
     depends |= input.is_curve() || (input.is_line() && !input.line.is_number());
-    slopes |= input.is_slopes();
+    sums |= input.is_sum();
   }
-  if (slopes) return OfSlopes(node, inputs, *std::move(dims));
+  if (sums) return OfSum(node, inputs, *std::move(dims));
   if (!depends) return Tables(node, inputs, *std::move(dims));
   if (lines && op == "Equal") {
     const auto difference = Line::Sum(values[0], values[1], -1);
@@ -431,7 +438,13 @@ StatusOr<Pattern> PatternReader::Elementwise(const Node& node, std::vector<Patte
     StatusOr<Line> line = LineOf(op, values);
     if (line.ok()) return Pattern::OfLine(to, *std::move(dims), *std::move(line));
   }
-  return Curve(node, inputs, *std::move(dims));
+  StatusOr<Pattern> curve = Curve(node, inputs, *dims);
+  if (curve.ok() || std::none_of(inputs.begin(), inputs.end(),
+                                 [](const Pattern& input) { return input.is_curve(); })) {
+    return curve;
+  }
+  StatusOr<Pattern> sum = OfSum(node, inputs, *std::move(dims));
+  return sum.ok() ? sum : curve;
 }
 
 // Element by element.

@@ -1,6 +1,6 @@
 // Values that grow along an axis with a slope for each column: attention biases by the distance of
 // keys (ALiBi, Press et al. 2022), which exporters compute from a mask's sum or slice from a
-// constant.
+// constant. Masks that are added to these, or to a curve.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -51,6 +51,8 @@ bool AllGentle(const Tensor& slopes) {
                      [](float slope) { return std::abs(slope) < kSteepest; });
 }
 
+bool IsPart(const Pattern& input) { return input.is_slopes() || input.is_curve(); }
+
 }  // namespace
 
 std::optional<Pattern> Pattern::OfSlopes(const Tensor& constant) {
@@ -79,7 +81,9 @@ Pattern Pattern::Added() const {
   const Tensor none;
   Pattern added = *this;
   added.kind = Kind::kTable;
+  if (!table.present()) added.table = Tensor::Of<float>({1}, {0.0f});
   added.slopes = none;
+  added.curve = none;
   added.line = {};
   added.column = -1;
   return added;
@@ -121,19 +125,22 @@ std::optional<Pattern> PatternReader::TimesSlopes(const Node& node) const {
   return std::nullopt;
 }
 
-StatusOr<Pattern> PatternReader::OfSlopes(const Node& node, const std::vector<Pattern>& inputs,
-                                          std::vector<Line> dims) {
+StatusOr<Pattern> PatternReader::OfSum(const Node& node, const std::vector<Pattern>& inputs,
+                                       std::vector<Line> dims) {
   const std::string& op = node.def->name;
-  if (TypeOf(node) != DType::kFloat) return Unimplemented("its effect on slopes is not known");
-  const auto own = std::find_if(inputs.begin(), inputs.end(),
-                                [](const Pattern& input) { return input.is_slopes(); });
-  if (std::any_of(own + 1, inputs.end(), [](const Pattern& input) { return input.is_slopes(); })) {
-    return Unimplemented("it joins slopes");
+  const auto own = std::find_if(inputs.begin(), inputs.end(), IsPart);
+  if (TypeOf(node) != DType::kFloat || own->dtype != DType::kFloat) {
+    return Unimplemented("its effect on biases is not known");
+  }
+  if (std::any_of(own + 1, inputs.end(), IsPart)) return Unimplemented("it joins biases");
+  if (!AllGentle(own->is_curve() ? own->curve : own->slopes)) {
+    return Unimplemented("it adds to what hides by distance");
   }
   Pattern result = *own;
   if (op == "Identity" || op == "Cast") return result;
   result.dims = dims;
-  if (op == "Mul" && own->table.size() == 1 && own->table.data<float>()[0] == 0.0f) {
+  if (op == "Mul" && own->is_slopes() && own->table.size() == 1 &&
+      own->table.data<float>()[0] == 0.0f) {
     const Pattern& factor = inputs[own == inputs.begin() ? 1 : 0];
     if (!factor.uniform())
       return Unimplemented("ALiBi slopes are multiplied by a non-constant value");
@@ -145,11 +152,11 @@ StatusOr<Pattern> PatternReader::OfSlopes(const Node& node, const std::vector<Pa
     return result;
   }
   const bool masks = op == "Where" && own != inputs.begin();
-  if (op != "Add" && !masks) return Unimplemented("its effect on slopes is not known");
+  if (op != "Add" && !masks) return Unimplemented("its effect on biases is not known");
   if (masks) {
     const Pattern& fill = inputs[own == inputs.begin() + 1 ? 2 : 1];
     if (!fill.uniform() || !(fill.table.data<float>()[0] < kHides)) {
-      return Unimplemented("it puts something else in place of slopes than what hides");
+      return Unimplemented("it puts something else in place of biases than what hides");
     }
   }
   std::vector<Pattern> tables = inputs;

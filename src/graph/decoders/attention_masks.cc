@@ -28,8 +28,8 @@ StatusOr<ValueId> AttentionMasks::BiasOf(ValueId mask, const Node& attention, bo
                          ? Line::Sum(Line::Index(rank - 1), position_(rank - 2), -1)
                          : std::nullopt;
   const auto back = apart ? Line::Sum(Line(), *apart, -1) : std::nullopt;
-  if (!back || !pattern.is_curve() || (pattern.line != *apart && pattern.line != *back) ||
-      pattern.curve.dtype() != DType::kFloat ||
+  if (!back || !pattern.is_curve() || pattern.is_sum() ||
+      (pattern.line != *apart && pattern.line != *back) || pattern.curve.dtype() != DType::kFloat ||
       (pattern.column >= 0 && pattern.column != rank - 3) ||
       pattern.dims[static_cast<size_t>(rank - 2)] != Line::Of(Size::kNew) ||
       pattern.dims[static_cast<size_t>(rank - 1)] != total_) {

@@ -79,8 +79,8 @@ class Pager {
 
   Status PageAttention(size_t n, std::vector<ValueId>& inputs) {
     Node& node = graph_.nodes[n];
-    const bool distances = node.attributes.Int("distances", 0) != 0;
-    if (node.attributes.Int("causal", 0) == 0 || (node.inputs.size() > 4 && !distances)) {
+    if (node.attributes.Int("causal", 0) == 0 ||
+        (node.inputs.size() > 4 && node.inputs[4] != kNoValue)) {
       return Unimplemented("{}: it is not causal, or has a mask", node.Describe());
     }
     const SymbolicShape& k = graph_.values[static_cast<size_t>(node.inputs[1])].shape;
@@ -112,10 +112,10 @@ class Pager {
     attributes.Set("softcap", node.attributes.Float("softcap", 0.0f));
     node.def = OperatorRegistry::Builtin().Find("chairlift", "PagedAttention");
     node.attributes = std::move(attributes);
-    const ValueId bias = distances ? node.inputs[4] : kNoValue;
+    const ValueId bias = node.inputs.size() > 5 ? node.inputs[5] : kNoValue;
     node.inputs = {node.inputs[0], node.inputs[1], node.inputs[2], offsets_,
                    cached_,        blocks_,        caches[0],      caches[1]};
-    if (distances) node.inputs.push_back(bias);
+    if (bias != kNoValue) node.inputs.push_back(bias);
     return absl::OkStatus();
   }
 

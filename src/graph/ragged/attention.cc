@@ -90,41 +90,44 @@ StatusOr<ValueId> FollowedMask(Context& c) {
   return packer.Emit(c.node().name, "Reshape", {c.packed(3), packer.Integers({-1})});
 }
 
-// What is known of a mask by its proof: `bias`, as RaggedAttention takes it.
-struct ProvedBias {
-  ValueId bias = kNoValue;
-  bool causal = false, distances = false;
+// What is known of an attention's biases, as RaggedAttention takes them.
+struct Biases {
+  ValueId by_key = kNoValue, by_distance = kNoValue;
+  bool causal = false;
 };
 
-StatusOr<ProvedBias> ProvedMask(Context& c, int head_axis) {
+StatusOr<Biases> ProvedMask(Context& c, int head_axis) {
   Packer& packer = c.packer();
   CHAIRLIFT_ASSIGN_OR_RETURN(const MaskRule rule, packer.ProvedMask(c.id(3)));
   for (const int input : rule.marks) Packer::Require(packer.model().marks, input);
   const Graph& graph = packer.original();
-  std::string name;
-  if (rule.input >= 0) {
-    name = graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(rule.input)])].name;
-  }
-  const std::string marked = name.empty() ? "" : fmt::format(", and those where '{}' is 0", name);
-  if (!rule.window.empty()) {
+  Biases biases{.causal = rule.causal};
+  std::vector<std::string> what;
+  if (!rule.by_distance.empty()) {
     const SymbolicShape& q = graph.values[static_cast<size_t>(c.id(0))].shape;
-    if (!q[head_axis].known()) return Unimplemented("its heads are not known");
-    // Where all tokens count there is nothing else to hide.
-    if (rule.input >= 0) Packer::Require(packer.model().all_marks, rule.input);
-    packer.NoteMask(fmt::format("proved to hide the keys outside of a window{}", marked));
-    return ProvedBias{packer.Window(rule, q[head_axis].value()), false, true};
+    CHAIRLIFT_ASSIGN_OR_RETURN(biases.by_distance, packer.ByDistance(rule, q[head_axis]));
+    what.emplace_back(rule.is_window ? "hide the keys outside of a window"
+                                     : "add a bias by distance");
   }
-  if (rule.causal) {
-    // The first key is seen by all queries.
-    if (rule.input >= 0) Packer::Require(packer.model().first_marks, rule.input);
-    packer.NoteMask(fmt::format("proved to hide the keys behind the query{}", marked));
-  } else if (rule.input < 0) {
-    packer.NoteMask("proved to hide nothing");
-  } else {
-    packer.NoteMask(
-        fmt::format("spread over queries and keys, proved to hide the keys where '{}' is 0", name));
+  if (rule.causal) what.emplace_back("hide the keys behind the query");
+  if (rule.input >= 0) {
+    if (rule.is_window) {
+      // Where all tokens count there is nothing else to hide.
+      Packer::Require(packer.model().all_marks, rule.input);
+    } else {
+      // The first key is seen by all queries.
+      if (rule.causal) Packer::Require(packer.model().first_marks, rule.input);
+      biases.by_key = packer.KeyMask(rule);
+    }
+    what.push_back(fmt::format(
+        "hide the keys where '{}' is 0",
+        graph.values[static_cast<size_t>(graph.inputs[static_cast<size_t>(rule.input)])].name));
   }
-  return ProvedBias{rule.input < 0 ? kNoValue : packer.KeyMask(rule), rule.causal, false};
+  packer.NoteMask(what.empty() ? "proved to hide nothing"
+                               : fmt::format("{}proved to {}",
+                                             rule.input < 0 ? "" : "spread over queries and keys, ",
+                                             fmt::join(what, ", and to ")));
+  return biases;
 }
 
 // [T, heads, columns] in y's own order, with a batch of 1.
@@ -168,39 +171,33 @@ Status PackAttention(Context& c) {
     CHAIRLIFT_ASSIGN_OR_RETURN(axes[i], ReadAxes(c, names[i]));
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckHeads(c, axes));
-  ValueId mask = kNoValue;
-  bool distances = c.has(3) && c.attributes().Int("distances", 0) != 0;
-  bool causal = c.attributes().Int("causal", 0) != 0;
-  if (distances) {
-    if (!c.in(3).fixed()) return Unimplemented("its bias by distance is not constant");
-    mask = c.packed(3);
-    c.packer().NoteMask("by distance");
-  } else if (c.has(3)) {
-    if (c.in(3).unknown() || c.in(3).sizes() || c.in(3).fixed()) {
-      CHAIRLIFT_ASSIGN_OR_RETURN(const ProvedBias proved, ProvedMask(c, axes[0][1]));
-      mask = proved.bias;
-      distances = proved.distances;
-      causal |= proved.causal;
-    } else {
-      CHAIRLIFT_ASSIGN_OR_RETURN(mask, FollowedMask(c));
-      c.packer().NoteMask("followed token by token");
-    }
-  } else {
-    c.packer().NoteMask("there are none");
-  }
   Packer& packer = c.packer();
+  Biases biases;
+  if (!c.has(3)) {
+    packer.NoteMask("there are none");
+  } else if (c.attributes().Int("distances", 0) != 0) {
+    if (!c.in(3).fixed()) return Unimplemented("its bias by distance is not constant");
+    biases.by_distance = c.packed(3);
+    packer.NoteMask("by distance");
+  } else if (c.in(3).unknown() || c.in(3).sizes() || c.in(3).fixed()) {
+    CHAIRLIFT_ASSIGN_OR_RETURN(biases, ProvedMask(c, axes[0][1]));
+  } else {
+    CHAIRLIFT_ASSIGN_OR_RETURN(biases.by_key, FollowedMask(c));
+    packer.NoteMask("followed token by token");
+  }
   std::vector<ValueId> inputs;
   for (int i = 0; i < 3; ++i) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId operand, Operand(c, i, axes[static_cast<size_t>(i)]));
     inputs.push_back(operand);
   }
   inputs.push_back(packer.offsets());
-  if (mask != kNoValue) inputs.push_back(mask);
+  if (biases.by_key != kNoValue || biases.by_distance != kNoValue) inputs.push_back(biases.by_key);
+  if (biases.by_distance != kNoValue) inputs.push_back(biases.by_distance);
+  const bool causal = biases.causal || c.attributes().Int("causal", 0) != 0;
   Attributes attributes;
   attributes.Set("scale", c.attributes().Float("scale", 1.0f));
   attributes.Set("softcap", c.attributes().Float("softcap", 0.0f));
   attributes.Set("causal", int64_t{causal});
-  attributes.Set("distances", int64_t{distances});
   attributes.Set("zeros_for_none", c.attributes().Int("zeros_for_none", 0));
   return GiveTokens(
       c, packer.Emit(c.node().name, "RaggedAttention", inputs, attributes, "chairlift"), axes[3]);

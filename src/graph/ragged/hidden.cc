@@ -81,7 +81,9 @@ class Analysis {
     if (Is(node, "RaggedSpread", "chairlift")) return known;
     Ignores most = Ignores::kNone;
     if (attends) {
-      if (node.inputs.size() > 4) most = Hidden(node.inputs[4]);
+      if (node.inputs.size() > 4 && node.inputs[4] != kNoValue) most = Hidden(node.inputs[4]);
+      // Without a token in between, others come closer.
+      if (node.inputs.size() > 5) most = std::min(most, Ignores::kTrailing);
       marks_ = marks_ || most != Ignores::kNone;
     } else if (Is(node, "RaggedReduce", "chairlift")) {
       if (node.attributes.String("op", "") == "sum" && Input(node, 0).zero) {

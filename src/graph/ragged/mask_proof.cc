@@ -17,6 +17,8 @@ using analysis::Size;
 
 // The number by which a window hides: sums with scores stay finite.
 constexpr float kBeyondWindow = -1e30f;
+// What is added by distance is below this; what is below the negative number hides.
+constexpr float kMostBias = 1e9f;
 
 // The marks that decide on a key: that of its own token.
 StatusOr<int> MarksOf(const Pattern& mask) {
@@ -44,24 +46,40 @@ float Extreme(const Pattern& table, bool most) {
   return extreme.value_or(0.0f);
 }
 
-// Sets the window from what is added by distance, key − query, if all marks are 1 (`shown`).
-Status SetWindow(const Pattern& shown, const Line& apart, MaskRule& rule) {
+// Sets what is added by distance, key − query: the sum of a curve and of what a table adds if all
+// marks are 1, where they follow from that. Unknown patterns add nothing.
+Status SetByDistance(const Pattern& curve, const Pattern& table, const Line& apart,
+                     MaskRule& rule) {
   const auto back = Line::Sum(Line(), apart, -1);
-  const std::optional<Pattern> curve = shown.AsCurve();
-  if (!curve || !back || (curve->line != apart && curve->line != *back)) {
-    return Unimplemented("hides by something else than how far key and query are apart");
-  }
-  const int64_t points = 2 * kReach + 1;
-  rule.window.resize(static_cast<size_t>(points));
-  for (int64_t i = 0; i < points; ++i) {
-    const int64_t from = curve->line == apart ? i : points - 1 - i;
-    const float added = curve->curve.data<float>()[from];
-    if (!(added == 0.0f || (added <= -kHidingScore && i != kReach))) {
-      return Unimplemented("adds {} where the key is {} tokens behind the query", added,
-                           i - kReach);
+  const int64_t points = 2 * kReach + 1, heads = curve.known() ? curve.curve.shape()[1] : 1;
+  rule.by_distance.assign(static_cast<size_t>(heads * points), 0.0f);
+  for (const Pattern* part : {&curve, &table}) {
+    if (!part->known()) continue;
+    const std::optional<Pattern> of = part->is_curve() ? *part : part->AsCurve();
+    if (!of || !back || (of->line != apart && of->line != *back)) {
+      return Unimplemented("adds what follows from more than how far key and query are apart");
     }
-    rule.window[static_cast<size_t>(i)] = std::max(added, kBeyondWindow);
+    const int64_t columns = of->curve.shape()[1];
+    for (int64_t at = 0; at < heads * points; ++at) {
+      const int64_t i = at % points, from = of->line == apart ? i : points - 1 - i;
+      rule.by_distance[static_cast<size_t>(at)] +=
+          of->curve.data<float>()[from * columns + (columns == 1 ? 0 : at / points)];
+    }
   }
+  float least = 0.0f, most = 0.0f;
+  for (size_t at = 0; at < rule.by_distance.size(); ++at) {
+    float& added = rule.by_distance[at];
+    const int64_t i = static_cast<int64_t>(at) % points - kReach;
+    if (!(added < kMostBias) || (i == 0 && added <= -kMostBias)) {
+      return Unimplemented("adds {} where the key is {} tokens behind the query", added, i);
+    }
+    added = std::max(added, kBeyondWindow);
+    least = std::min(least, added);
+    most = std::max(most, added);
+  }
+  if (least == 0.0f && most == 0.0f) rule.by_distance.clear();
+  // Beside what is added to other keys, a mark of 0 must still hide.
+  rule.is_window = least <= -kMostBias || !(rule.hidden + (most - least) <= -kHidingScore);
   return absl::OkStatus();
 }
 
@@ -141,7 +159,7 @@ StatusOr<MaskRule> MaskProof::RuleOf(ValueId mask) {
   MaskRule rule;
   rule.marks = Follow(mask);
   const Pattern& pattern = reader_.of(mask);
-  if (!pattern.is_table() || pattern.dtype != DType::kFloat) {
+  if (!(pattern.is_table() || pattern.is_curve()) || pattern.dtype != DType::kFloat) {
     const std::string& why = why_[static_cast<size_t>(mask)];
     return Unimplemented("cannot be followed{}{}", why.empty() ? "" : ": ", why);
   }
@@ -155,30 +173,35 @@ StatusOr<MaskRule> MaskProof::RuleOf(ValueId mask) {
                                                               : dim == Line::Of(Size::kNew));
     if (!fits) return Unimplemented("has {} entries along axis {}", dim.ToString(), axis);
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(rule.input, MarksOf(pattern));
+  if (pattern.column >= 0 && pattern.column != rank - 3) {
+    return Unimplemented("differs along axis {}, which is not that of heads", pattern.column);
+  }
+  const Pattern table = pattern.is_curve() ? pattern.Added() : pattern;
+  CHAIRLIFT_ASSIGN_OR_RETURN(rule.input, MarksOf(table));
   if (rule.input >= 0) {
-    rule.hidden = Extreme(pattern.WithMarks(false), true);
+    rule.hidden = Extreme(table.WithMarks(false), true);
     if (!(rule.hidden <= -kHidingScore)) {
       return Unimplemented("adds {} where the mask is 0, which does not hide", rule.hidden);
     }
   }
-  const Pattern shown = pattern.WithMarks(true);
+  Pattern shown = table.WithMarks(true);
   const float most = Extreme(shown, true), least = Extreme(shown, false);
   if (most != 0.0f || (least != 0.0f && !(least <= -kHidingScore))) {
     return Unimplemented("adds {} and {} to keys that count", least, most);
   }
-  if (shown.conditions.empty()) return rule;
   const Line apart = *Line::Sum(Line::Index(rank - 1), Line::Index(rank - 2), -1);
   const Line seen = *Line::Sum(Line(), apart, -1);
   const Line later = *Line::Sum(apart, Line::Number(1), -1);
-  const Line& condition = shown.conditions[0];
-  const float* table = shown.table.data<float>();
-  if (shown.conditions.size() == 1 &&
-      ((condition == seen && table[1] == 0.0f) || (condition == later && table[0] == 0.0f))) {
-    rule.causal = true;
-    return rule;
+  if (shown.conditions.size() == 1) {
+    const float* values = shown.table.data<float>();
+    const Line& condition = shown.conditions[0];
+    rule.causal =
+        (condition == seen && values[1] == 0.0f) || (condition == later && values[0] == 0.0f);
   }
-  CHAIRLIFT_RETURN_IF_ERROR(SetWindow(shown, apart, rule));
+  if (rule.causal || shown.conditions.empty()) shown = {};
+  if (!shown.known() && !pattern.is_curve()) return rule;
+  CHAIRLIFT_RETURN_IF_ERROR(
+      SetByDistance(pattern.is_curve() ? pattern : Pattern(), shown, apart, rule));
   reader_.LimitTokens(kReach + 1);
   return rule;
 }

@@ -16,15 +16,18 @@ namespace chairlift::ragged {
 // The minimum by which the score of a hidden key is lowered: its weight is then 0 in float32.
 inline constexpr float kHidingScore = 1000.0f;
 
-// A mask adds 0 to the score of every key whose token is marked with 1, and `hidden` to that of
-// every key marked with 0, for every batch, head and query.
+// A mask adds `hidden` to the score of every key whose token is marked with 0, and 0 where it is
+// marked with 1, for every batch, head and query.
 struct MaskRule {
   int input = -1;  // of the graph: [batch, length] marks; -1: none is hidden so
   float hidden = 0.0f;
-  // Beside that: whether it hides keys behind the query; else what it adds to
-  // keys by their distance from the query, −kReach to kReach, where it is not 0 for all.
+  // Beside that: whether it hides keys behind the query.
   bool causal = false;
-  std::vector<float> window = {};
+  // Beside that: what it adds to keys by their distance from the query, −kReach to kReach, the same
+  // for all heads or for one head after another. Empty if that is 0.
+  std::vector<float> by_distance = {};
+  // Whether a key may be hidden by its distance from all queries that see it by their marks.
+  bool is_window = false;
   // Inputs that must be 0 and 1 for this to hold, also where none of it follows from them then.
   std::vector<int> marks = {};
 };
@@ -35,7 +38,7 @@ class MaskProof {
   // object.
   MaskProof(const Graph& graph, const std::vector<batch_axis::State>& states);
 
-  // The keys that `mask`, which attention adds to scores, hides, for all sizes and all marks.
+  // What `mask` adds to the scores of attention, for all sizes and all marks.
   // Unimplemented says what prevents the proof.
   StatusOr<MaskRule> RuleOf(ValueId mask);
   // Null if no node computes it.

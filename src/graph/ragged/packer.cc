@@ -213,13 +213,19 @@ ValueId Packer::KeyMask(const MaskRule& rule) {
   return found->second;
 }
 
-ValueId Packer::Window(const MaskRule& rule, int64_t heads) {
-  const auto [found, fresh] = windows_.emplace(std::pair(rule.window, heads), kNoValue);
+StatusOr<ValueId> Packer::ByDistance(const MaskRule& rule, const Dim& heads) {
+  constexpr int64_t kPoints = 2 * analysis::kReach + 1;
+  const auto own = static_cast<int64_t>(rule.by_distance.size()) / kPoints;
+  if (!heads.known() || (own != 1 && own != heads.value())) {
+    return Unimplemented("its mask is for {} heads, its queries have {}", own, heads.ToString());
+  }
+  const auto [found, fresh] =
+      by_distance_.emplace(std::pair(rule.by_distance, heads.value()), kNoValue);
   if (!fresh) return found->second;
-  const auto points = static_cast<int64_t>(rule.window.size());
-  Tensor all = Tensor::Allocate(DType::kFloat, {heads, points});
-  for (int64_t h = 0; h < heads; ++h) {
-    std::copy(rule.window.begin(), rule.window.end(), all.data<float>() + h * points);
+  Tensor all = Tensor::Allocate(DType::kFloat, {heads.value(), kPoints});
+  for (int64_t h = 0; h < heads.value(); ++h) {
+    std::copy_n(rule.by_distance.begin() + (own == 1 ? 0 : h * kPoints), kPoints,
+                all.data<float>() + h * kPoints);
   }
   return found->second = Constant(std::move(all));
 }

@@ -68,12 +68,12 @@ class Packer {
   const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
   // Whether each element is the number of its sequence.
   bool NumbersSequences(ValueId id) { return patterns_.NumbersSequences(id); }
-  // What the mask of an attention node hides.
+  // What the mask of an attention node adds.
   StatusOr<MaskRule> ProvedMask(ValueId mask);
   // What the rule adds to the scores of each key, [T], if its input is only 0 and 1.
   ValueId KeyMask(const MaskRule& rule);
   // What it adds by distance, [heads, distances].
-  ValueId Window(const MaskRule& rule, int64_t heads);
+  StatusOr<ValueId> ByDistance(const MaskRule& rule, const Dim& heads);
   // What `marks` of requests must be beside 0 and 1.
   static void Require(std::vector<int>& marks, int input) {
     if (std::find(marks.begin(), marks.end(), input) == marks.end()) marks.push_back(input);
@@ -96,7 +96,7 @@ class Packer {
   std::map<ValueId, StatusOr<MaskRule>> mask_rules_;
   MaskProof patterns_;
   std::map<std::pair<int, float>, ValueId> key_masks_;
-  std::map<std::pair<std::vector<float>, int64_t>, ValueId> windows_;
+  std::map<std::pair<std::vector<float>, int64_t>, ValueId> by_distance_;
   std::map<std::string, int> mask_notes_;
 };
 

@@ -33,6 +33,7 @@ struct AttentionHead {
   // Added to the scaled product of (query, key), at query · mask_row + key · mask_column; or null.
   const float* mask = nullptr;
   int64_t mask_row = 0, mask_column = 1;
+  const float* key_mask = nullptr;  // [keys]: added for every query, after `mask`; or null
   // A tanh limits the scaled products to ± this before the mask is added; 0: no limit.
   float softcap = 0.0f;
   // Query i attends only to keys i + first_seen to i + last_seen. Without bounds: to every key.

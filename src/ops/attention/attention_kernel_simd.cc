@@ -38,15 +38,15 @@ namespace chairlift {
 namespace HWY_NAMESPACE {
 namespace {
 
-void AddMask(const AttentionHead& head, int64_t query, int64_t key, int64_t keys, float* scores) {
-  const float* mask = head.mask + query * head.mask_row + key * head.mask_column;
+// Adds element i · column of the mask to score i.
+void AddMask(const float* mask, int64_t column, int64_t keys, float* scores) {
   int64_t i = 0;
-  if (head.mask_column == 1) {
+  if (column == 1) {
     for (; i + kLanes <= keys; i += kLanes) {
       hn::StoreU(hn::Add(hn::LoadU(kD, scores + i), hn::LoadU(kD, mask + i)), kD, scores + i);
     }
   }
-  for (; i < keys; ++i) scores[i] += mask[i * head.mask_column];
+  for (; i < keys; ++i) scores[i] += mask[i * column];
 }
 
 // Hides those of keys [key, key + keys) that `query` does not attend to.
@@ -110,7 +110,11 @@ void QueryTile(const AttentionHead& head, int64_t first, int rows, const float* 
     for (int r = 0; r < rows; ++r) {
       float* row = scores + r * kScoreStride;
       if (head.softcap != 0) Cap(head.softcap, columns, row);
-      if (head.mask != nullptr) AddMask(head, first + r, key, keys, row);
+      if (head.mask != nullptr) {
+        AddMask(head.mask + (first + r) * head.mask_row + key * head.mask_column, head.mask_column,
+                keys, row);
+      }
+      if (head.key_mask != nullptr) AddMask(head.key_mask + key, 1, keys, row);
       Hide(head, first + r, key, keys, row);
       std::fill(row + keys, row + columns, -std::numeric_limits<float>::infinity());
       const float shrink = Exponentials(row, columns, states[r]);

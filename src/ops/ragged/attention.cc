@@ -1,13 +1,13 @@
 // chairlift::RaggedAttention(q [T, heads, columns], k [T, kv_heads, columns], v [T, kv_heads,
-// values], offsets, bias? [T]) -> y [T, heads, values]: softmax(scale·q·kᵀ + bias)·v for every head
-// of every sequence, within the sequence. bias is added to the scores of a key, for every query.
-// kv_heads divides heads: that many query heads share one key head. Attributes:
+// values], offsets, by_key? [T], by_distance? [heads, 2·n − 1]) -> y [T, heads, values]: softmax(
+// scale·q·kᵀ + biases)·v for every head of every sequence, within the sequence. Entry j of by_key
+// is added to the scores of key j, for every query. Entry n − 1 + j − i of a head of by_distance is
+// added to the score of query i and key j; sequences then have at most n tokens. kv_heads divides
+// heads: that many query heads share one key head. Attributes:
 //   - scale (1);
 //   - causal (0): not 0 if no query attends to a later key;
 //   - softcap (0: none): limits scores by a tanh;
-//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN;
-//   - distances (0): not 0 if the bias is [heads, 2·n − 1]. Entry n − 1 + j − i of a head is then
-//     added to the score of its query i and key j; sequences have at most n tokens.
+//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN.
 //
 // Heads are distributed by their amount of work, and so are the queries of long sequences. No
 // matrix of queries by keys is stored.
@@ -49,8 +49,7 @@ Status InferAttention(InferContext& context) {
     if (i == 0) out[1] = shape[1];
     if (i == 2) out[2] = shape[2];
   }
-  const bool distances = context.attributes().Int("distances", 0) != 0;
-  if (context.has_input(4) && context.shape(4).has_rank() && !distances) {
+  if (context.has_input(4) && context.shape(4).has_rank()) {
     const SymbolicShape& bias = context.shape(4);
     if (bias.rank() != 1) return InvalidArgument("the bias has rank {}, not 1", bias.rank());
     if (bias[0].known() && out[0].known() && bias[0].value() != out[0].value()) {
@@ -84,8 +83,8 @@ class RaggedAttention final : public Kernel {
     if (context.attributes.Int("causal", 0) != 0) head.last_seen = 0;
     head.scale = context.attributes.Float("scale", 1.0f);
     head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
-    if (context.has_input(4) && context.attributes.Int("distances", 0) != 0) {
-      const Shape& bias = context.inputs[4].shape;
+    if (context.has_input(5)) {
+      const Shape& bias = context.inputs[5].shape;
       if (bias.rank() != 2 || bias[0] != made->heads_ || bias[1] % 2 == 0) {
         return InvalidArgument("a bias {} is not for distances of {} heads", bias.ToString(),
                                made->heads_);
@@ -190,8 +189,10 @@ class RaggedAttention final : public Kernel {
     head.v = static_cast<const float*>(args.inputs[2]) + token * head.v_row + kv * head.value_size;
     head.out = static_cast<float*>(args.outputs[0]) + token * head.out_row + h * head.value_size;
     if (args.inputs.size() > 4 && args.inputs[4] != nullptr) {
-      const auto* bias = static_cast<const float*>(args.inputs[4]);
-      head.mask = points_ > 0 ? bias + h * points_ + points_ / 2 : bias + token;
+      head.key_mask = static_cast<const float*>(args.inputs[4]) + token;
+    }
+    if (points_ > 0) {
+      head.mask = static_cast<const float*>(args.inputs[5]) + h * points_ + points_ / 2;
     }
     PackHead(head, scratch);
     Attend(head, first, last, scratch, scratch + PackedBytes());
@@ -211,8 +212,8 @@ void RegisterRaggedAttention(OperatorRegistry& registry) {
   registry.Add({.domain = "chairlift",
                 .name = "RaggedAttention",
                 .min_inputs = 4,
-                .max_inputs = 5,
-                .input_types = {kTypes, kTypes, kTypes, TypeSet{DType::kInt64}, kTypes},
+                .max_inputs = 6,
+                .input_types = {kTypes, kTypes, kTypes, TypeSet{DType::kInt64}, kTypes, kTypes},
                 .infer = InferAttention,
                 .compile = RaggedAttention::Compile});
 }

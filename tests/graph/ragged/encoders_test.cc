@@ -61,8 +61,9 @@ TEST_P(EncoderTest, PackedItAnswersAsEachRequestAlone) {
   const Graph graph = Import(std::filesystem::path(CHAIRLIFT_TEST_MODELS) / GetParam());
   const auto model = MakeRagged(graph);
   ASSERT_TRUE(model.ok()) << model.status();
-  // RoBERTa leaves out those of the 40 places up to the padding's.
-  EXPECT_EQ(model->max_length, GetParam().starts_with("roberta") ? 38 : 40);
+  // RoBERTa and MPNet leave out those of the 40 places up to the padding's.
+  const bool behind = GetParam().starts_with("roberta") || GetParam().starts_with("mpnet");
+  EXPECT_EQ(model->max_length, behind ? 38 : 40);
   std::vector<Request> requests;
   for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
     for (const int64_t length : {1, 2, 9, 17, 38}) {
@@ -89,7 +90,9 @@ TEST_P(EncoderTest, HiddenTokensNeedNotBePackedWhereItSaysSo) {
   EXPECT_TRUE(model->rows_ignore_trailing);
   // ONNX Runtime's optimiser takes the number of tokens that count for where they end.
   const bool by_length = GetParam().find("optimised") != std::string::npos;
-  EXPECT_EQ(model->rows_ignore_masked, (sentence || !any_rows) && !by_length);
+  // Without a token in between, others would come closer.
+  const bool by_distance = GetParam().starts_with("mpnet");
+  EXPECT_EQ(model->rows_ignore_masked, (sentence || !any_rows) && !by_length && !by_distance);
   std::vector<Request> requests;
   for (const Masked masked : {Masked::kNot, Masked::kRight, Masked::kLeft, Masked::kAnywhere}) {
     for (const int64_t length : {1, 9, 38}) {
@@ -109,7 +112,7 @@ TEST_P(EncoderTest, ItTellsWhatBecameOfTheMasks) {
     if (!note.starts_with("masks of 2 attentions: ")) continue;
     ++masks;
     const bool followed = note.ends_with(": followed token by token");
-    const bool proved = note.ends_with("proved to hide the keys where 'attention_mask' is 0");
+    const bool proved = note.ends_with("hide the keys where 'attention_mask' is 0");
     EXPECT_TRUE(followed || proved) << note;
   }
   EXPECT_EQ(masks, 1);

@@ -34,7 +34,7 @@ Graph Named(Graph graph) {
 StatusOr<MaskRule> Prove(const Graph& graph) {
   const std::vector<batch_axis::State> states(graph.values.size());
   StatusOr<MaskRule> rule = ragged::MaskProof(graph, states).RuleOf(graph.outputs[0]);
-  if (rule.ok() && (rule->causal || !rule->window.empty())) {
+  if (rule.ok() && (rule->causal || !rule->by_distance.empty())) {
     return Unimplemented("hides by something else than the key's own mark");
   }
   return rule;

@@ -1,6 +1,7 @@
 // What may be packed and what may not, rule by rule, on small graphs.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -587,6 +588,131 @@ TEST(RaggedTest, MasksOfWindows) {
     std::fill_n(request.inputs[2].data<int64_t>(), request.inputs[2].size(), int64_t{1});
   }
   ExpectSameAnswers(graph, *model, requests, Kept::kAll, 4);
+}
+
+// Key − query, [length, length].
+ValueId Apart(Model& m) { return m.Op("Sub", {m.Range(m.SizeOf(m.x, 1)), RowOfQueries(m)}); }
+
+// A number for each head, picked by distance as T5 and MPNet do: one bucket for each small
+// distance, wider ones beyond, as many ahead as behind. [1, 3, length, length].
+ValueId BucketBias(Model& m) {
+  const ValueId apart = Apart(m), away = m.Op("Abs", {apart});
+  const ValueId ahead = m.Op("Mul", {m.To(m.Op("Greater", {apart, m.Int(0)}), 7), m.Int(4)});
+  const ValueId times = m.Op("Log", {m.Op("Div", {m.To(away, 1), m.Number(2)})});
+  const ValueId wide =
+      m.To(m.Op("Mul", {m.Op("Div", {times, m.Number(std::log(4.0f))}), m.Number(2)}), 7);
+  const ValueId most = m.Op("ConstantOfShape", {m.Op("Shape", {wide})},
+                            Attrs({{"value", Tensor::Of<int64_t>({1}, {3})}}));
+  const ValueId beyond = m.Op("Min", {m.Op("Add", {wide, m.Int(2)}), most});
+  const ValueId near = m.Op("Where", {m.Op("Less", {away, m.Int(2)}), away, beyond});
+  const ValueId picked = m.Op("Gather", {m.Floats({8, 3}), m.Op("Add", {near, ahead})});
+  return m.Op("Unsqueeze", {m.Transpose(picked, {2, 0, 1}), m.Ints({0})});
+}
+
+// A slope for each head times the distance (Press et al. 2022), on both sides.
+ValueId SlopesBias(Model& m) {
+  const ValueId away = m.To(m.Op("Unsqueeze", {m.Op("Abs", {Apart(m)}), m.Ints({0})}), 1);
+  const ValueId slopes = m.Constant(Tensor::Of<float>({3, 1, 1}, {-0.5f, -0.25f, -0.0625f}));
+  return m.Op("Unsqueeze", {m.Op("Mul", {slopes, away}), m.Ints({0})});
+}
+
+TEST(RaggedTest, BiasesByDistance) {
+  const auto hidden = [](Model& m, float by) {
+    return m.Op("Mul", {m.Op("Sub", {m.Number(1), m.To(m.MaskOfKeys(), 1)}), m.Number(by)});
+  };
+  for (const auto& bias : {BucketBias, SlopesBias}) {
+    RaggedModel model = Packs([&](Model& m) { return m.Attention(m.x, bias(m)); });
+    EXPECT_EQ(model.max_length, 4096);
+    EXPECT_EQ(model.mask, -1);
+    for (const float by : {-10000.0f, std::numeric_limits<float>::lowest()}) {
+      model = Packs([&](Model& m) {  // with the mask, in each order
+        return m.Attention(m.x, m.Op("Add", {bias(m), hidden(m, by)}));
+      });
+      EXPECT_EQ(model.marks, std::vector<int>{2});
+      EXPECT_TRUE(model.all_marks.empty());
+      EXPECT_EQ(model.mask, 2);
+      model = Packs([&](Model& m) {
+        return m.Attention(m.Attention(m.x, m.Op("Add", {hidden(m, by), bias(m)})),
+                           m.Op("Add", {bias(m), hidden(m, by)}));
+      });
+      EXPECT_EQ(Count(model, "RaggedAttention"), 2);
+    }
+    Packs([&](Model& m) {  // spread over the batch, and hidden by Where
+      const ValueId sizes =
+          m.Op("Concat", {m.SizeOf(m.x, 0), m.Ints({3}), m.SizeOf(m.x, 1), m.SizeOf(m.x, 1)},
+               Attrs({{"axis", int64_t{0}}}));
+      const ValueId all = m.Op("Expand", {bias(m), sizes});
+      const ValueId never = m.Number(std::numeric_limits<float>::lowest());
+      return m.Attention(m.x, m.Op("Where", {LookedUpMask(m), all, never}));
+    });
+    // The mask is read between places of later keys, too.
+    model = Packs([&](Model& m) {
+      const ValueId seen = m.Op("And", {BeforeQuery(m), m.MaskOfKeys()});
+      return m.Attention(m.x, m.Op("Add", {bias(m), m.Added(seen)}));
+    });
+    EXPECT_EQ(model.first_marks, std::vector<int>{2});
+  }
+}
+
+// Without tokens in between, those that are left would come closer.
+TEST(RaggedTest, ABiasByDistanceKeepsTokensInBetween) {
+  for (const bool biased : {false, true}) {
+    const RaggedModel model = Packs([&](Model& m) {
+      const ValueId mask = m.Added(m.MaskOfKeys());
+      const ValueId y = m.Attention(m.x, biased ? m.Op("Add", {BucketBias(m), mask}) : mask);
+      const ValueId marks = m.To(m.Op("Unsqueeze", {m.mask, m.Ints({2})}), 1);
+      return m.Reduce("ReduceSum", m.Op("Mul", {y, marks}), {1}, false);
+    });
+    EXPECT_TRUE(model.rows_ignore_trailing);
+    EXPECT_EQ(model.rows_ignore_masked, !biased);
+  }
+}
+
+// What lies far may be lowered by more than what a mark hides: then all tokens must count.
+TEST(RaggedTest, ABiasByDistanceThatIsAsLargeAsWhatHides) {
+  Graph graph;
+  const auto model = Pack(
+      [](Model& m) {
+        const ValueId steep = m.Op("Mul", {SlopesBias(m), m.Number(100)});
+        const ValueId mask =
+            m.Op("Mul", {m.Op("Sub", {m.Number(1), m.To(m.MaskOfKeys(), 1)}), m.Number(-10000)});
+        return m.Attention(m.x, m.Op("Add", {steep, mask}));
+      },
+      graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->all_marks, std::vector<int>{2});
+}
+
+TEST(RaggedTest, BiasesByMoreThanTheDistanceAreRefused) {
+  const auto by = [](Model& m, ValueId at) {
+    const ValueId picked = m.Op("Gather", {m.Floats({64, 3}), at});
+    return m.Op("Unsqueeze", {m.Transpose(picked, {2, 0, 1}), m.Ints({0})});
+  };
+  Refuses("(Attention)", [&](Model& m) {  // the places' sum
+    return m.Attention(m.x, by(m, m.Op("Add", {m.Range(m.SizeOf(m.x, 1)), RowOfQueries(m)})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // the distance from the end
+    const ValueId from_end = m.Op("Sub", {m.SizeOf(m.x, 1), m.Range(m.SizeOf(m.x, 1))});
+    return m.Attention(m.x, by(m, m.Op("Abs", {m.Op("Sub", {from_end, RowOfQueries(m)})})));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // the tokens
+    const ValueId apart = m.Op(
+        "Sub", {m.Op("Unsqueeze", {m.ids, m.Ints({1})}), m.Op("Unsqueeze", {m.ids, m.Ints({2})})});
+    const ValueId picked = m.Op("Gather", {m.Floats({64, 3}), m.Op("Abs", {apart})});
+    return m.Attention(m.x, m.Transpose(picked, {0, 3, 1, 2}));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // the query's own mark
+    const ValueId own = m.Added(m.Op("Unsqueeze", {m.To(m.mask, 9), m.Ints({1, 3})}));
+    return m.Attention(m.x, m.Op("Add", {BucketBias(m), own}));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // a table that a request brings
+    const ValueId row = m.Op("Unsqueeze", {m.Slice(m.r, 0, m.Ints({3}), 1), m.Ints({2, 3})});
+    return m.Attention(m.x, m.Op("Add", {BucketBias(m), row}));
+  });
+  Refuses("(Attention)", [&](Model& m) {  // heads along the axis of queries
+    return m.Attention(m.x, m.Op("Transpose", {BucketBias(m)},
+                                 Attrs({{"perm", std::vector<int64_t>{0, 2, 1, 3}}})));
+  });
 }
 
 TEST(RaggedTest, OtherMasks) {

@@ -35,14 +35,14 @@ void Check(const Case& c) {
   const Tensor k = RandomTensor(DType::kFloat, {tokens, c.heads, c.columns}, -2, 2, 2);
   const Tensor v = RandomTensor(DType::kFloat, {tokens, c.heads, c.values}, -2, 2, 3);
   const int64_t points = 2 * c.reach + 1;
-  const Tensor bias = c.reach > 0 ? RandomTensor(DType::kFloat, {c.heads, points}, -2, 2, 4)
-                                  : RandomTensor(DType::kFloat, {tokens}, -4, 1, 4);
+  const Tensor by_key = RandomTensor(DType::kFloat, {tokens}, -4, 1, 4);
+  const Tensor by_distance = RandomTensor(DType::kFloat, {c.heads, points}, -2, 2, 4);
   OperatorCall call{.name = "RaggedAttention",
                     .inputs = {q, k, v, Offsets(c.packing.lengths)},
                     .domain = "chairlift"};
   call.attributes.Set("scale", 0.3f);
-  if (c.biased || c.reach > 0) call.inputs.push_back(bias);
-  if (c.reach > 0) call.attributes.Set("distances", int64_t{1});
+  if (c.biased || c.reach > 0) call.inputs.push_back(c.biased ? by_key : Tensor());
+  if (c.reach > 0) call.inputs.push_back(by_distance);
   ThreadTeam team(c.width);
   const auto got = RunOperator(call, &team);
   ASSERT_TRUE(got.ok()) << got.status();
@@ -61,8 +61,8 @@ void Check(const Case& c) {
           double score = 0;
           for (int64_t d = 0; d < c.columns; ++d) score += at(q, i, h, d) * at(k, j, h, d);
           score *= 0.3f;
-          if (c.biased) score += bias.data<float>()[j];
-          if (c.reach > 0) score += bias.data<float>()[h * points + c.reach + j - i];
+          if (c.biased) score += by_key.data<float>()[j];
+          if (c.reach > 0) score += by_distance.data<float>()[h * points + c.reach + j - i];
           weights.push_back(std::exp(score));
           sum += weights.back();
         }
@@ -92,15 +92,21 @@ TEST(RaggedAttentionTest, KeepsToEachSequence) {
 }
 
 TEST(RaggedAttentionTest, ABiasMayFollowFromDistances) {
-  Check({.packing = {{4, 0, 9, 1}, 2}, .reach = 8});
-  Check({.packing = {{150, 70}, 1}, .heads = 2, .columns = 16, .reach = 200, .width = 2});
+  for (const bool biased : {false, true}) {
+    Check({.packing = {{4, 0, 9, 1}, 2}, .biased = biased, .reach = 8});
+    Check({.packing = {{150, 70, 300}, 1},
+           .heads = 2,
+           .columns = 16,
+           .biased = biased,
+           .reach = 299,
+           .width = 2});
+  }
   const Tensor q = RandomTensor(DType::kFloat, {5, 2, 4}, -2, 2, 1);
   const auto run = [&](const Shape& bias) {
     OperatorCall call{
         .name = "RaggedAttention",
-        .inputs = {q, q, q, Offsets({5}), RandomTensor(DType::kFloat, bias, -1, 1, 2)},
+        .inputs = {q, q, q, Offsets({5}), Tensor(), RandomTensor(DType::kFloat, bias, -1, 1, 2)},
         .domain = "chairlift"};
-    call.attributes.Set("distances", int64_t{1});
     return RunOperator(call).status();
   };
   EXPECT_TRUE(run({2, 9}).ok());

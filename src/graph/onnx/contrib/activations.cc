@@ -58,8 +58,21 @@ ValueId Activate(Maker& make, ValueId id, const std::string& name,
   return make.Make(name, {id}, std::move(attributes));
 }
 
+// input + bias + skip
+Status BiasAdd(Maker& make) {
+  return make.Become("Add", {make.Make("Add", {make.in(0), make.in(1)}), make.in(2)});
+}
+
 Status BiasGelu(Maker& make) {
   return make.Become("Gelu", {make.Make("Add", {make.in(0), make.in(1)})});
+}
+
+// The left half of input + bias times the Gelu of the right half.
+Status BiasSplitGelu(Maker& make) {
+  const ValueId sum = make.Make("Add", {make.in(0), make.in(1)});
+  const std::vector<ValueId> halves = make.MakeSeveral(
+      "Split", {sum}, 2, With({{"axis", int64_t{-1}}, {"num_outputs", int64_t{2}}}));
+  return make.Become("Mul", {halves[0], make.Make("Gelu", {halves[1]})});
 }
 
 Status FastGelu(Maker& make) {

@@ -95,6 +95,13 @@ constexpr AttributeSpec kPool[] = {
     {"channels_last", Kind::kFlag}, {"count_include_pad", Kind::kFlag},
     {"kernel_shape", Kind::kInts},  {"pads", Kind::kInts},
     {"strides", Kind::kInts}};
+constexpr AttributeSpec kConv[] = {{"auto_pad", Kind::kString}, {"dilations", Kind::kInts},
+                                   {"group", Kind::kInt},       {"kernel_shape", Kind::kInts},
+                                   {"pads", Kind::kInts},       {"strides", Kind::kInts}};
+constexpr AttributeSpec kGroupNorm[] = {{"activation", Kind::kInt},
+                                        {"channels_last", Kind::kFlag},
+                                        {"epsilon", Kind::kFloat},
+                                        {"groups", Kind::kInt}};
 constexpr AttributeSpec kMaxPool[] = {{"auto_pad", Kind::kString}, {"ceil_mode", Kind::kFlag},
                                       {"dilations", Kind::kInts},  {"kernel_shape", Kind::kInts},
                                       {"pads", Kind::kInts},       {"strides", Kind::kInts}};
@@ -229,7 +236,9 @@ constexpr ContribOperator kMlOperators[] = {
 
 constexpr ContribOperator kOperators[] = {
     {"Attention", 2, 7, kAttention, contrib::Attention},
+    {"BiasAdd", 3, 3, kNone, contrib::BiasAdd},
     {"BiasGelu", 2, 2, kNone, contrib::BiasGelu},
+    {"BiasSplitGelu", 2, 2, kNone, contrib::BiasSplitGelu},
     {"DequantizeLinear", 2, 3, kAxis, contrib::Quantization},
     {"DynamicQuantizeLSTM", 12, 12, kLstm, contrib::DynamicQuantizeLstm},
     {"DynamicQuantizeMatMul", 3, 5, kNone, contrib::DynamicQuantizeMatMul},
@@ -241,10 +250,13 @@ constexpr ContribOperator kOperators[] = {
     {"FusedMatMulActivation", 2, 2, kFusedMatMulActivation, contrib::FusedMatMulActivation},
     {"Gelu", 1, 1, kNone, contrib::Gelu},
     {"GatherBlockQuantized", 3, 4, kGatherBlocks, contrib::GatherBlockQuantized},
+    {"GroupNorm", 3, 3, kGroupNorm, contrib::GroupNorm},
     {"GroupQueryAttention", 7, 12, kGroupQueryAttention, contrib::GroupQueryAttention},
     {"MatMulIntegerToFloat", 4, 7, kNone, contrib::MatMulIntegerToFloat},
     {"MatMulNBits", 3, 6, kMatMulNBits, contrib::MatMulNBits},
     {"MultiHeadAttention", 1, 10, kMultiHeadAttention, contrib::MultiHeadAttention},
+    {"NhwcConv", 2, 3, kConv, contrib::NhwcConv},
+    {"NhwcFusedConv", 2, 4, kFusedConv, contrib::NhwcFusedConv},
     {"NhwcMaxPool", 1, 1, kMaxPool, contrib::NhwcMaxPool},
     {"QAttention", 5, 9, kAttention, contrib::QAttention},
     {"QEmbedLayerNormalization", 13, 18, kEmbedding, contrib::QEmbedLayerNormalization},
@@ -264,6 +276,7 @@ constexpr ContribOperator kOperators[] = {
     {"QuickGelu", 1, 1, kAlpha, contrib::QuickGelu},
     {"RotaryEmbedding", 4, 4, kRotaryEmbedding, contrib::RotaryEmbedding},
     {"SimplifiedLayerNormalization", 2, 2, kLayerNorm, contrib::SimplifiedLayerNormalization},
+    {"SkipGroupNorm", 4, 5, kGroupNorm, contrib::SkipGroupNorm},
     {"SkipLayerNormalization", 3, 5, kEpsilon, contrib::SkipLayerNormalization},
     {"SkipSimplifiedLayerNormalization", 3, 4, kEpsilon, contrib::SkipSimplifiedLayerNormalization},
 };

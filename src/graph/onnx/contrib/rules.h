@@ -27,11 +27,17 @@ Rule GatherBlockQuantized;
 Rule MatMulNBits;
 
 // Channels come last: channels_last.cc.
+Rule GroupNorm;
+Rule NhwcConv;
+Rule NhwcFusedConv;
 Rule NhwcMaxPool;
 Rule QLinearConv;
+Rule SkipGroupNorm;
 
 // Embeddings, normalisation, activations: normalization.cc, activations.cc.
+Rule BiasAdd;
 Rule BiasGelu;
+Rule BiasSplitGelu;
 Rule EmbedLayerNormalization;
 Rule FastGelu;
 Rule Gelu;
