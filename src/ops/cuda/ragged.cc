@@ -45,15 +45,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileAttention(const CompileContext& context
     return InvalidArgument("{} heads of keys do not divide {} of queries", plan.kv_heads,
                            plan.heads);
   }
-  const bool by_key = context.has_input(4);
-  for (int i = 4; i < 6; ++i) {
-    if (context.has_input(i) && context.inputs[static_cast<size_t>(i)].dtype != dtype) {
-      return Unimplemented("a bias of {} beside {}",
-                           DTypeName(context.inputs[static_cast<size_t>(i)].dtype),
-                           DTypeName(dtype));
-    }
+  const bool by_key = context.has_input(4), by_distance = context.has_input(5);
+  if (by_key && by_distance) return Unimplemented("a bias by key and one by distance at once");
+  const size_t biased = by_key ? 4 : by_distance ? 5 : 0;
+  if (biased != 0 && context.inputs[biased].dtype != dtype) {
+    return Unimplemented("a bias of {} beside {}", DTypeName(context.inputs[biased].dtype),
+                         DTypeName(dtype));
   }
-  if (context.has_input(5)) {
+  if (by_distance) {
     const Shape& bias = context.inputs[5].shape;
     if (bias.rank() != 2 || bias[0] != plan.heads || bias[1] % 2 == 0) {
       return InvalidArgument("a bias {} is not for distances of {} heads", bias.ToString(),
@@ -67,15 +66,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileAttention(const CompileContext& context
   }
   CHAIRLIFT_RETURN_IF_ERROR(Checked(PrepareRaggedAttention(dtype, plan.columns, plan.values),
                                     "shared memory of attention"));
-  return MakeKernel([plan, dtype, by_key](const KernelArgs& args) {
+  return MakeKernel([plan, dtype, biased](const KernelArgs& args) {
     CudaStream& stream = StreamOf(args);
     RaggedAttentionArgs p = plan;
     p.q = args.inputs[0];
     p.k = args.inputs[1];
     p.v = args.inputs[2];
     p.offsets = static_cast<const int64_t*>(args.inputs[3]);
-    p.by_key = by_key ? args.inputs[4] : nullptr;
-    p.by_distance = plan.points > 0 ? args.inputs[5] : nullptr;
+    p.bias = biased != 0 ? args.inputs[biased] : nullptr;
     p.out = args.outputs[0];
     p.fault = stream.fault();
     LaunchRaggedAttention(dtype, p, stream.handle());

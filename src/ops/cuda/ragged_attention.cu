@@ -88,26 +88,22 @@ __device__ void FillZeros(const RaggedAttentionArgs& p, const Place& place) {
   }
 }
 
-// Biases times log2(e) for the keys of a tile. Entry kTile − 1 + j − i is by distance, for query i
-// and key j of the tile. Entry 2 · kTile + j is for key j.
-constexpr int kBiases = 3 * kTile;
+// Biases times log2(e) for the keys of a tile. By distance: entry kTile − 1 + j − i is for query i
+// and key j of the tile. `biases` has 2 · kTile entries.
 template <typename T>
 __device__ __forceinline__ void LoadBiases(const RaggedAttentionArgs& p, const Place& place,
                                            int key, float* biases) {
-  const auto thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  if (p.by_distance != nullptr) {
-    const T* const bias = static_cast<const T*>(p.by_distance) + place.head * p.points;
-    for (int i = thread; i < 2 * kTile; i += threads) {
+  const T* const bias = static_cast<const T*>(p.bias);
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * kTile; i += static_cast<int>(blockDim.x)) {
+    float b = 0;
+    if (p.points > 0) {
       int64_t at = p.points / 2 + (key - place.first) + (i - (kTile - 1));
       at = at < 0 ? 0 : at >= p.points ? p.points - 1 : at;
-      biases[i] = Load(bias + at) * kLog2E;
+      b = Load(bias + place.head * p.points + at);
+    } else if (i < kTile && key + i < place.length) {
+      b = Load(bias + place.begin + key + i);
     }
-  }
-  if (p.by_key != nullptr) {
-    const T* const bias = static_cast<const T*>(p.by_key) + place.begin;
-    for (int i = thread; i < kTile; i += threads) {
-      biases[2 * kTile + i] = key + i < place.length ? Load(bias + key + i) * kLog2E : 0.0f;
-    }
+    biases[i] = b * kLog2E;
   }
 }
 
@@ -116,8 +112,9 @@ __device__ __forceinline__ float Score(const RaggedAttentionArgs& p, float produ
                                        const float* biases, int row, int column) {
   float score = p.softcap == 0 ? product * (p.scale * kLog2E)
                                : p.softcap * kLog2E * tanhf(product * p.scale / p.softcap);
-  if (p.by_distance != nullptr) score += biases[kTile - 1 + column - row];
-  if (p.by_key != nullptr) score += biases[2 * kTile + column];
+  if (p.bias != nullptr) {
+    score += biases[p.points > 0 ? kTile - 1 + column - row : column];
+  }
   return score;
 }
 
@@ -244,7 +241,7 @@ template <typename T, int kSize>
 __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
     MmaKernel(const __grid_constant__ RaggedAttentionArgs p) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ float biases[kBiases];
+  __shared__ float biases[2 * kTile];
   CheckAllOffsets(p);
   const Place place = FindPlace(p);
   if (place.first >= place.length) return;
@@ -286,7 +283,7 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
 
   for (int key = 0; key < keys_seen; key += kTile) {
     const int keys = min(kTile, keys_seen - key);
-    LoadBiases<T>(p, place, key, biases);
+    if (p.bias != nullptr) LoadBiases<T>(p, place, key, biases);
     WaitForCopies<1>();  // for Q and K
     __syncthreads();
     float s[kTile / 8][4] = {};
@@ -333,25 +330,15 @@ __global__ void __launch_bounds__(kMmaThreads, kSize > 64 ? 2 : 4)
           }
         }
       }
-      if (p.by_distance != nullptr) {
-        const float* const upper = biases + kTile - 1 - row + column;
-        const float* const lower = upper - 8;  // for the query 8 below
+      if (p.bias != nullptr) {
+        const float* const upper = biases + (p.points > 0 ? kTile - 1 - row : 0) + column;
+        const float* const lower = upper - (p.points > 0 ? 8 : 0);  // for the query 8 below
 #pragma unroll
         for (int n = 0; n < kTile / 8; ++n) {
           s[n][0] += upper[n * 8];
           s[n][1] += upper[n * 8 + 1];
           s[n][2] += lower[n * 8];
           s[n][3] += lower[n * 8 + 1];
-        }
-      }
-      if (p.by_key != nullptr) {
-        const float* const of_key = biases + 2 * kTile + column;
-#pragma unroll
-        for (int n = 0; n < kTile / 8; ++n) {
-          s[n][0] += of_key[n * 8];
-          s[n][1] += of_key[n * 8 + 1];
-          s[n][2] += of_key[n * 8];
-          s[n][3] += of_key[n * 8 + 1];
         }
       }
       if (keys < kTile || (p.causal && key + kTile - 1 > place.first + warp_row)) {
@@ -461,7 +448,7 @@ template <typename T, int kSize>
 __global__ void __launch_bounds__(kFmaThreads)
     FmaKernel(const __grid_constant__ RaggedAttentionArgs p) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ float biases[kBiases];
+  __shared__ float biases[2 * kTile];
   float* const q_tile = reinterpret_cast<float*>(shared);  // [column][query]
   float* const k_tile = q_tile + kSize * kFmaPitch;        // [column][key]
   float* const weights = k_tile + kSize * kFmaPitch;       // [key][query]
@@ -503,7 +490,7 @@ __global__ void __launch_bounds__(kFmaThreads)
   for (int key = 0; key < keys_seen; key += kTile) {
     const int keys = min(kTile, keys_seen - key);
     __syncthreads();  // the previous tiles have been read
-    LoadBiases<T>(p, place, key, biases);
+    if (p.bias != nullptr) LoadBiases<T>(p, place, key, biases);
     for (int i = thread; i < kTile * kSize; i += kFmaThreads) {
       const int r = i / kSize, c = i % kSize;
       k_tile[c * kFmaPitch + r] =
@@ -605,6 +592,7 @@ __global__ void __launch_bounds__(kPlainWarps* kWarp)
   const int64_t kv_head = place.head / (p.heads / p.kv_heads);
   const T* const k = static_cast<const T*>(p.k) + kv_head * p.columns;
   const T* const v = static_cast<const T*>(p.v) + kv_head * p.values;
+  const T* const bias = static_cast<const T*>(p.bias);
   for (int r = static_cast<int>(threadIdx.x) / kWarp; r < queries; r += kPlainWarps) {
     const int i = place.first + r;
     const T* const q =
@@ -620,12 +608,13 @@ __global__ void __launch_bounds__(kPlainWarps* kWarp)
         product += __shfl_xor_sync(kAllLanes, product, offset);
       }
       float b = 0;
-      if (p.by_distance != nullptr) {
+      if (p.points > 0) {
         int64_t at = p.points / 2 + j - i;
         at = at < 0 ? 0 : at >= p.points ? p.points - 1 : at;
-        b = Load(static_cast<const T*>(p.by_distance) + place.head * p.points + at);
+        b = Load(bias + place.head * p.points + at);
+      } else if (bias != nullptr) {
+        b = Load(bias + place.begin + j);
       }
-      if (p.by_key != nullptr) b += Load(static_cast<const T*>(p.by_key) + place.begin + j);
       float s = product * p.scale;
       if (p.softcap != 0) s = p.softcap * tanhf(s / p.softcap);
       return (s + b) * kLog2E;

@@ -10,7 +10,7 @@
 
 namespace chairlift::cuda {
 
-// softmax(scale · q · kᵀ + biases) · v within each sequence, as in chairlift::RaggedAttention
+// softmax(scale · q · kᵀ + bias) · v within each sequence, as in chairlift::RaggedAttention
 // (ops/ragged/attention.cc). Pointers are device pointers; everything except the offsets has one
 // element type.
 struct RaggedAttentionArgs {
@@ -21,8 +21,7 @@ struct RaggedAttentionArgs {
   // [sequences + 1]. Offsets that do not ascend from 0 to at most `tokens` are clamped and reported
   // to `fault`, as is a sequence longer than its biases cover.
   const int64_t* offsets = nullptr;
-  const void* by_key = nullptr;       // [tokens]; or null
-  const void* by_distance = nullptr;  // [heads, points]; or null
+  const void* bias = nullptr;  // [tokens]; [heads, points] if points > 0; or null
   int* fault = nullptr;
   int64_t tokens = 0, sequences = 0;
   int64_t heads = 0, kv_heads = 1;
