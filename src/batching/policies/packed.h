@@ -1,5 +1,6 @@
-// The tokens policy: for models with ragged batches, whose cost depends on the number of tokens, so
-// that no request pays for another's length. A request's rows are its tokens.
+// The packed policy: for models whose requests' tokens are packed into one batch, whose cost
+// depends on the number of tokens, so that no request pays for another's length. A request's rows
+// are its tokens.
 //
 // An idle worker takes a batch at once; no request is held back. The budget of a batch is about the
 // smallest number of tokens that gives nearly the maximum throughput. More tokens would only make
@@ -30,8 +31,8 @@
 // then the first of the next batch, unless others stand before it. If H tokens do, at most
 // 2·H / budget + 1 batches start before it: what the first of two lacks for it to be full is less
 // than the second starts with.
-#ifndef CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
-#define CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
+#ifndef CHAIRLIFT_BATCHING_POLICIES_PACKED_H_
+#define CHAIRLIFT_BATCHING_POLICIES_PACKED_H_
 
 #include <memory>
 
@@ -66,8 +67,8 @@ BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type);
 
 // max_batch_size is the budget, or its limit if there are costs. cell_types sets the sizes of a
 // type: the budget (max_batch_size) and the smallest share (min_batch_size).
-StatusOr<std::unique_ptr<Scheduler>> MakeTokensScheduler(const PolicyOptions& options);
+StatusOr<std::unique_ptr<Scheduler>> MakePackedScheduler(const PolicyOptions& options);
 
 }  // namespace chairlift
 
-#endif  // CHAIRLIFT_BATCHING_POLICIES_TOKENS_H_
+#endif  // CHAIRLIFT_BATCHING_POLICIES_PACKED_H_
