@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 JOBS ?= $(shell nproc)
-BENCH ?= kernels runtime recurrent server overload scheduler cellular tree ragged encoder_serving memory
+BENCH ?= kernels runtime recurrent server overload scheduler cellular tree packed encoder_serving memory
 FLAGS ?=
 # Kernels for NVIDIA GPUs are compiled where one is there, or with CUDA=1: they take minutes.
 CUDA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1 || echo 0)
@@ -112,7 +112,7 @@ build/decoder_peers/.installed: tools/requirements-decoder-peers.txt $(VENV)/.zo
 
 # Peers that only one benchmark needs.
 PEERS := $(if $(filter python,$(BENCH)),python build/python_peers/.installed) $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
-  $(if $(filter ragged encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo) $(if $(filter decoders,$(BENCH)),build/decoder_peers/.installed)
+  $(if $(filter packed encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo) $(if $(filter decoders,$(BENCH)),build/decoder_peers/.installed)
 
 bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<name> runs one, FLAGS=--quick a short look
 	@for name in $(BENCH); do \
@@ -121,7 +121,7 @@ bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<na
 
 # What the README's chart shows, measured on an idle machine, and the chart.
 chart: build $(VENV)/.installed $(VENV)/.encoders build/python_peers/.installed  ## measures and draws docs/images/benchmarks.svg (minutes)
-	@$(PYTHON) bench/ragged.py --only minilm --parts batch --output build/chart/ragged.json
+	@$(PYTHON) bench/packed.py --only minilm --parts batch --output build/chart/packed.json
 	@$(PYTHON) bench/python.py --quick --parts http embeddings --output build/chart/python.json
 	@$(PYTHON) bench/chart.py
 

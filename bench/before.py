@@ -129,6 +129,7 @@ def main():
             for name in encoders.SHAPES:
                 model = encoders.Model(name, folder)
                 for lengths in ("RTE", "CoLA", "5-500"):
+                    # The name of `packed` that builds of 0.1 know too.
                     compare_full_load(report, f"{name}, {lengths}", model.path, "tokens",
                                       encoders.draw_lengths(lengths, 2000), encoders.VOCABULARY, builds, folder, args)
         if "runtime" in args.parts:

@@ -63,7 +63,7 @@ def measure_packed(report, programs, peaks, peers, folder, seconds):
             report.add(f"BERT-base {precision}, {tokens} tokens, bare", got, "tok/s", peer,
                        got / peer if peer else None, 100 * got * flops / peak / 1e12,
                        AIMS["packed / peer"] if peer else None)
-        ours = programs.load(model, "tokens", 0, lengths, folder, cuda_models.VOCABULARY, precision)
+        ours = programs.load(model, "packed", 0, lengths, folder, cuda_models.VOCABULARY, precision)
         ours.ask(f"closed 1024 {seconds}")
         got = ours.ask(f"closed 1024 {4 * seconds}")["tokens_per_s"]
         ours.close()

@@ -84,7 +84,7 @@ def main():
             rate = SHARE * peaks[best.name]
             seconds = args.seconds if name == "minilm_l6" else 4 * args.seconds
             print(f"  {model.name}: {best.name} takes {peaks[best.name]:.1f} requests/s; arrivals at {rate:.1f}/s")
-            ours = load.in_process("tokens", model.path, "tokens", 0, lengths, folder, encoders.VOCABULARY)
+            ours = load.in_process("packed", model.path, "packed", 0, lengths, folder, encoders.VOCABULARY)
             ours.ask(f"closed 16 {seconds / 4}")
             runs = {"ours": [], "peer": []}
             for seed in range(args.rounds):

@@ -164,7 +164,7 @@ def lstm(simulate, page):
         if what == "queue_ms":
             published_point(ax, 1.38, 99, "BatchMaker, published 99p: 1.38 ms", OURS)
         ax.set_xscale("log")
-        ax.set_title(f"Fig. 9: {name} at 5,000 requests/s")
+        ax.set_title(f"Fig. 9: {name}, 5,000 requests/s")
         ax.set_xlabel(f"time of {name}, ms")
         ax.set_ylabel("% of requests")
         ax.grid()
@@ -199,7 +199,8 @@ def variance(simulate, page):
               for kind, flags in kinds.items()}
     for ax, (kind, (ours, padded)) in zip(axes, curves.items()):
         draw(ax, ours.result(), "cellular (simulated)", OURS)
-        draw(ax, padded.result(), f"padding in buckets of {widths.get(kind, 10)} (simulated)", PADDED)
+        draw(ax, padded.result(), f"padding in buckets of {widths.get(kind, 10)} (simulated)", PADDED,
+             "--" if kind in widths else "-")
         if "24" in kind:
             published_peak(ax, 23.6, "BatchMaker, published: 87%", OURS)
             published_peak(ax, 27.136, "MXNet, TensorFlow, published", PADDED)

@@ -236,7 +236,7 @@ def on_this_cpu(_, page):
     measured = json.loads(MEASURED.read_text())
     models = {name: of for name, of in measured["models"].items() if "loads" in of}
     names = {"zero": "ZeroBatch", "delay": "DelayBatch", "none": "none", "staged": "staged", "cellular": "cellular"}
-    ours = lambda sides, side: "tokens" if side in ("staged", "cellular") and "tokens" in sides else side  # noqa: E731
+    ours = lambda sides, side: "packed" if side in ("staged", "cellular") and "packed" in sides else side  # noqa: E731
     for figure, key in (("fig14_measured", "mean"), ("fig16_measured", "p99")):
         drawn, axes = plots.panels(3)
         for ax, load in zip(axes, SHARES):

@@ -156,7 +156,7 @@ std::vector<Scenario> Scenarios() {
       {"tree_b64", "cellular", options(64, true), 1, 64, Tree},
       {"tree_b64_2_workers", "cellular", options(64, true), 2, 128, Tree},
       {"whole_window_b32", "window", options(32, true), 1, 64, Whole},
-      {"whole_tokens_b1024", "tokens", options(1024, true), 1, 64, Whole},
+      {"whole_packed_b1024", "packed", options(1024, true), 1, 64, Whole},
   };
 }
 

@@ -2,7 +2,7 @@
 // possible or at a rate: Chairlift's half of the cellular and tree benchmarks.
 //
 //   sequence_load MODEL POLICY MAX_ROWS WORKERS SHAPES.txt VOCABULARY [DEVICE PRECISION]
-//                                                  MAX_ROWS (for `tokens`: tokens) 0: as timed
+//                                                  MAX_ROWS (for `packed`: tokens) 0: as timed
 //   sequence_load http://HOST:PORT MODEL CONNECTIONS WORKERS SHAPES.txt VOCABULARY
 //   > closed CLIENTS SECONDS     always CLIENTS concurrent requests; measured after as many answers
 //   > alone SECONDS              in process: one after the other by Infer(), which waits
@@ -299,7 +299,7 @@ StatusOr<std::unique_ptr<Engine>> LoadEngine(int argc, char** argv) {
   CHAIRLIFT_ASSIGN_OR_RETURN(auto engine, Engine::Create(options));
   ModelConfig config;
   config.policy = argv[2];
-  (config.policy == "tokens" ? config.max_batch_tokens : config.max_batch_size) =
+  (config.policy == "packed" ? config.max_batch_tokens : config.max_batch_size) =
       std::atoi(argv[3]);
   config.max_queue_size = 1 << 16;
   if (argc > 7) {

@@ -6,7 +6,7 @@ In `zero`, the oldest request does not wait for others. In `delay`, it waits for
 (`chairlift bench --tune-delay`).
 
 BERT's baselines pad their batches: all waiting requests together (`naive`), or cut by length after a delay
-(`length_dp`), which is better than the document's. Ours runs packed tokens (`tokens`). It can batch requests of
+(`length_dp`), which is better than the document's. Ours runs packed tokens (`packed`). It can batch requests of
 different lengths without a stage boundary. `staged` is also measured, packed and cut between layers.
 
 A side's peak is the highest rate of Poisson arrivals with a p99 within the objective. Loads are shares of the better
@@ -98,7 +98,7 @@ class Loads:
 
     @property
     def ours(self):
-        return ("tokens",) if self.model.text else ("staged", "cellular")
+        return ("packed",) if self.model.text else ("staged", "cellular")
 
     @property
     def sides(self):
@@ -327,7 +327,7 @@ class Aims:
         self.models, self.policy, self.lines = models, policy, []
 
     def side(self, found_sides):
-        return "tokens" if "tokens" in found_sides else self.policy
+        return "packed" if "packed" in found_sides else self.policy
 
     def add(self, what, aim, value, text, met, of):
         self.lines.append({"what": what, "aim": aim, "value": value, "met": met, "models": of})
@@ -380,7 +380,7 @@ class Aims:
                 continue
             mine = peaks[self.side(peaks)]
             # The document's batches of sequences are padded to the longest.
-            baselines = {"all that waits, padded": ("zero",), "cut by length": ("delay",)} if "tokens" in peaks else {
+            baselines = {"all that waits, padded": ("zero",), "cut by length": ("delay",)} if "packed" in peaks else {
                 "the document's baselines": DOCUMENTS}
             for what, sides in baselines.items():
                 best = max(peaks[side] for side in sides)

@@ -54,10 +54,10 @@ struct EngineOptions {
   int max_requests = 4096;
   // Default of ModelConfig::max_queue_wait_us. 0: no bound.
   int64_t max_queue_wait_us = 0;
-  // Whether to time a model at load if its batches are chosen by cost: up to three seconds for
-  // cells, packed tokens and padded sequences, up to twenty for stages. This happens once per
-  // model, machine and build; the result is kept in $XDG_CACHE_HOME/chairlift. If false, the engine
-  // uses a kept result or else an estimate.
+  // Whether to time a model at load if its batches are chosen by cost. That takes up to 20 s for
+  // stages, up to 3 s for cells, packed tokens and padded sequences. It happens once per model,
+  // machine and build; the result is kept in $XDG_CACHE_HOME/chairlift. If false, the engine uses a
+  // kept result, or else an estimate.
   bool autotune = true;
   // Whether models may have a plugin (docs/concepts: cells.md, stages.md): a shared library in the
   // model's folder that runs inside this process. If false, a model with a plugin is refused.
@@ -185,8 +185,8 @@ struct ModelConfig {
   // table of projected rows can replace it, which saves the projection. It does if the table takes
   // at most this many bytes. 0: never.
   int64_t max_folded_embedding_bytes = 0;
-  // State that the engine keeps between the requests of a sequence: maps the output that produces
-  // it to the input of the next request that receives it. Clients of a sequence neither send nor
+  // State that the engine keeps between the requests of a sequence. Maps each output that produces
+  // state to the input of the next request that receives it. Clients of a sequence neither send nor
   // receive these two.
   std::map<std::string, std::string> sequence_state = {};
   int max_sequences = 4096;  // live at once; more are refused (kResourceExhausted)
@@ -370,7 +370,7 @@ struct Histogram {
 // Statistics of a model that generates (docs/guides/language-models.md).
 struct GenerationStatistics {
   // Requests now. `waiting`: for room for their keys and values, or for the first part of their
-  // prompt to be computed. `live`: all others.
+  // prompt to be computed. `running`: all others.
   int waiting = 0;
   int running = 0;
   // Since load: tokens of prompts (of sources, if there is an encoder) whose first token was
@@ -505,17 +505,17 @@ class Engine {
   // once, on an engine thread, or on the caller's if the request is refused or answered from the
   // response cache at once. It must not block. The request id is valid for Cancel() until then.
   virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
-  // For a server that has received a large request and not parsed it: refuses it now if
-  // InferAsync() would refuse it for its expected wait, so that refusing stays cheap. Otherwise
-  // takes a place in the model's queue for InferRequest::place. The place is null if only
-  // InferAsync() can decide: the model is not known, calls others, or caches its answers.
+  // For a server that has received a large request and not parsed it. Refuses it now if
+  // InferAsync() would refuse it for its expected wait: refusing stays cheap. Otherwise takes a
+  // place in the model's queue, for InferRequest::place. The place is null if only InferAsync()
+  // can decide: the model is not known, calls others, or caches its answers.
   virtual StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& /*name*/,
                                                        const std::string& /*version*/,
                                                        const InferRequest::Caller& /*caller*/) {
     return nullptr;
   }
-  // Waits for the answer. Tasks of this request alone that are too short to wake a thread for run
-  // on the calling thread, which needs a stack of the default size.
+  // Waits for the answer. A task of this request alone runs on the calling thread if it is too
+  // short to wake another thread. The calling thread needs a stack of the default size.
   virtual StatusOr<InferResponse> Infer(InferRequest request);
   // Answers the request with kCancelled: at once if it waits, at the end of its batch if it runs. A
   // batch without another request stops at the next operator. No effect after the request has

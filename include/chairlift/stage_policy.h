@@ -64,9 +64,9 @@ class MetaOperations {
   virtual std::chrono::nanoseconds Cost(int stage, int rows) const = 0;
 };
 
-// Called by one thread at a time, which holds the model's lock: the model's other requests wait
-// during the call, those of other models do not. It must not block or call the engine. A policy
-// that throws, or takes more than a millisecond 16 times in a row, is not called again.
+// Called by one thread at a time, which holds the model's lock. During the call, the model's other
+// requests wait; those of other models do not. It must not block or call the engine. A policy that
+// throws, or takes more than a millisecond 16 times in a row, is not called again.
 class StagePolicy {
  public:
   virtual ~StagePolicy() = default;

@@ -16,8 +16,8 @@
 
 namespace chairlift {
 
-// Element types. kUndefined marks an absent tensor. kBytes is for strings of any bytes (text.h),
-// of requests, Python models, and models that run as a whole.
+// Element types. kUndefined marks an absent tensor. kBytes: strings of any bytes (text.h), which
+// requests, Python models, and models that run as a whole may have.
 enum class DType : uint8_t {
   kUndefined = 0,
   kFloat,

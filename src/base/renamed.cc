@@ -4,6 +4,19 @@
 #include <spdlog/spdlog.h>
 
 namespace chairlift {
+namespace {
+
+std::string CurrentName(std::span<const Renamed> all, const std::string& name,
+                        std::string_view where) {
+  for (const Renamed& renamed : all) {
+    if (name != renamed.from) continue;
+    spdlog::warn("{}: {}", where, RenamedNotice(renamed));
+    return renamed.to;
+  }
+  return name;
+}
+
+}  // namespace
 
 std::span<const Renamed> RenamedFlags() {
   static constexpr Renamed kFlags[] = {
@@ -47,6 +60,11 @@ std::span<const Renamed> RenamedSettings() {
   return kSettings;
 }
 
+std::span<const Renamed> RenamedPolicies() {
+  static constexpr Renamed kPolicies[] = {{"tokens", "packed"}};
+  return kPolicies;
+}
+
 std::span<const Renamed> RenamedMetrics() {
   static constexpr Renamed kMetrics[] = {
       {"chairlift_compute_seconds", "chairlift_compute_duration_seconds"},
@@ -75,12 +93,11 @@ std::string RenamedNotice(const Renamed& renamed) {
 }
 
 std::string CurrentSetting(const std::string& name, std::string_view where) {
-  for (const Renamed& renamed : RenamedSettings()) {
-    if (name != renamed.from) continue;
-    spdlog::warn("{}: {}", where, RenamedNotice(renamed));
-    return renamed.to;
-  }
-  return name;
+  return CurrentName(RenamedSettings(), name, where);
+}
+
+std::string CurrentPolicy(const std::string& name, std::string_view where) {
+  return CurrentName(RenamedPolicies(), name, where);
 }
 
 }  // namespace chairlift

@@ -19,6 +19,7 @@ struct Renamed {
 
 std::span<const Renamed> RenamedFlags();
 std::span<const Renamed> RenamedSettings();  // of model.yaml, --set, and config.pbtxt's parameters
+std::span<const Renamed> RenamedPolicies();  // values of the setting and the flag `policy`
 std::span<const Renamed> RenamedMetrics();
 std::span<const Renamed> RenamedFields();  // of `generation` in a model's statistics
 
@@ -26,6 +27,8 @@ std::span<const Renamed> RenamedFields();  // of `generation` in a model's stati
 std::string RenamedNotice(const Renamed& renamed);
 // The present name of a setting. If `name` is an old one, logs a warning that begins with `where`.
 std::string CurrentSetting(const std::string& name, std::string_view where);
+// The same for a batching policy.
+std::string CurrentPolicy(const std::string& name, std::string_view where);
 
 }  // namespace chairlift
 

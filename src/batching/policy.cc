@@ -6,8 +6,8 @@
 #include "batching/policies/cellular.h"
 #include "batching/policies/continuous.h"
 #include "batching/policies/length_dp.h"
+#include "batching/policies/packed.h"
 #include "batching/policies/staged.h"
-#include "batching/policies/tokens.h"
 #include "batching/policies/window.h"
 
 namespace chairlift {
@@ -76,8 +76,8 @@ std::span<const PolicyInfo> KnownPolicies() {
        GraphForm::kPadded, MakeLengthDpScheduler},
       {"naive", "all waiting requests form one batch, padded to the longest", GraphForm::kPadded,
        MakeNaiveScheduler},
-      {"tokens", "requests of any length share a batch without padding, limited by its tokens",
-       GraphForm::kRagged, MakeTokensScheduler},
+      {"packed", "requests of any length share a batch without padding, limited by its tokens",
+       GraphForm::kRagged, MakePackedScheduler},
       {"continuous", "requests join and leave at every generated token; prompts run in pieces",
        GraphForm::kGenerated, MakeContinuousScheduler},
       {"whole_prompts", "as continuous, but each prompt runs in one piece", GraphForm::kGenerated,

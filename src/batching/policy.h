@@ -47,7 +47,7 @@ struct PolicyOptions {
   // By cell type; further types have the defaults.
   std::vector<CellTypeOptions> cell_types = {};
 
-  // For `tokens`: when a task is for all workers together. Null: never. Must outlive the scheduler.
+  // For `packed`: when a task is for all workers together. Null: never. Must outlive the scheduler.
   const TeamCosts* team_costs = nullptr;
 
   // For policies that run cells: how many tasks a worker may have at the same time.

@@ -111,15 +111,15 @@ class BatchTime {
   double ns_ = 0;
 };
 
-// The time that is compared with the bound `limit` on a request's wait, if it is expected to wait
-// for `wait` in a queue: until its answer, so its own batch counts. A slow batch counts at most
-// half of the limit: otherwise a model whose batches take longer than the limit would have no
-// queue.
+// The expected time until a request's answer, which is compared with the bound `limit`. It is the
+// `wait` in the queue, times `stretch`, and the time of its own batch. A slow batch counts at most
+// half of the limit. Otherwise a model whose batches take longer than the limit would have no queue
+// at all.
 Duration ExpectedAnswer(Duration wait, double stretch, Duration own_batch, Duration limit);
 
-// Upper bound of the wait of a new request of model `own`, from each model's `work`, on `workers`
-// that serve the models in turns: before this model's queue is done, another model gets no more of
-// the workers than this one.
+// Upper bound of the wait of a new request of model `own`, from each model's `work`. The workers
+// serve the models in turns. So before this model's queue is done, no other model gets more of them
+// than this one.
 Duration ExpectedWait(std::span<const Duration> work, size_t own, int workers);
 
 }  // namespace chairlift

@@ -107,10 +107,10 @@ class Scheduler {
   }
 
   // Ends a request early: no more of its nodes are put into tasks. True: it has left (or is
-  // unknown), and TakeExpired() no longer returns it. False: it leaves later and is returned by
-  // Complete(): by the call that ends its last running node, or that ends its batch if the policy
-  // runs batches to their end. Also used for requests whose answer is known before their last node
-  // (an end-of-sentence token).
+  // unknown), and TakeExpired() no longer returns it. False: it leaves later. Then Complete()
+  // returns it, in the call that ends its last running node, or its batch if the policy runs
+  // batches to their end. Also used for requests whose answer is known before their last node (an
+  // end-of-sentence token).
   virtual bool Cancel(BatchRequestId request, TimePoint now) = 0;
 
   // The next task for a worker, or nothing. The policy decides how many tasks a worker has at the

@@ -130,7 +130,7 @@ Examples (bench/data has lengths):
   AddNumber(parser, "--max-batch-size", &flags->config.max_batch_size, 0, 65536, "N",
             "Rows in a batch (not with --url); 0: as served");
   AddNumber(parser, "--max-batch-tokens", &flags->config.max_batch_tokens, 0, 1 << 24, "N",
-            "tokens: tokens in a batch (not with --url); 0: by measured cost");
+            "packed: tokens in a batch (not with --url); 0: by measured cost");
   AddNumber(parser, "--queue-delay-us", &flags->config.queue_delay_us, 0, 10'000'000, "US",
             "window, length_dp, staged: longest wait for more requests (not with --url)");
   AddWorkers(parser, &flags->engine.workers);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "base/renamed.h"
 #include "batching/policy.h"
 #include "cli/model_path.h"
 
@@ -51,6 +52,7 @@ void TakesModel(CLI::Option* option) {
 
 void TakesPolicy(CLI::Option* option) {
   option->check([](const std::string& name) { return Message(FindPolicy(name).status()); })
+      ->transform([](const std::string& name) { return CurrentPolicy(name, "--policy"); })
       ->type_name("POLICY");
 }
 

@@ -5,16 +5,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "chairlift/engine.h"
 #include "cli/commands.h"
+#include "cli/csv.h"
 #include "cli/flags.h"
 #include "cli/inputs.h"
 #include "cli/load_bar.h"
@@ -42,7 +45,7 @@ struct ProfileFlags {
   int64_t length = 16;
   double seconds = 1;
   int top = 15;
-  std::string json, svg;
+  std::string json, csv, svg;
   EngineOptions engine;
 };
 
@@ -130,16 +133,82 @@ Status MeasureMissing(Engine& engine, const ModelMetadata& metadata, const Profi
   return absl::OkStatus();
 }
 
-// `fixed`: the label of the row without a variable length.
-void Print(const CostTable& table, const std::string& fixed) {
+std::map<int64_t, CostsByRows> ByLength(const CostTable& table) {
   std::map<int64_t, CostsByRows> by_length;
   for (const auto& [shape, cost] : table.costs()) by_length[shape.second][shape.first] = cost;
+  return by_length;
+}
+
+// `fixed`: the label of the row without a variable length.
+void Print(const CostTable& table, const std::string& fixed) {
   std::vector<std::pair<std::string, CostsByRows>> lines;
-  lines.reserve(by_length.size());
-  for (auto& [length, costs] : by_length) {
-    lines.emplace_back(length == 0 ? fixed : std::to_string(length), std::move(costs));
+  for (auto& [length, costs] : ByLength(table)) {
+    lines.emplace_back(length == 0 ? fixed : std::to_string(length), costs);
   }
   PrintText("time of a batch (rows a second):\n{}", CostsTable("length", lines));
+}
+
+// The tokens of a row: `length` of its inputs and, if the model generates, those of its answer.
+struct RowTokens {
+  bool counted = false;  // whether a length is a number of tokens
+  int64_t answer = 0;
+
+  std::string About() const {
+    if (answer == 0) return "a row is `length` tokens";
+    return fmt::format("a request is a prompt of `length` tokens and an answer of {}",
+                       Counted(answer, "token"));
+  }
+};
+
+StatusOr<RowTokens> TokensOf(const ModelMetadata& metadata) {
+  const std::string& kind = metadata.programs.back().kind;
+  if (kind != "decoder") return RowTokens{.counted = kind == "packed" || kind == "padded"};
+  CHAIRLIFT_ASSIGN_OR_RETURN(const InferRequest request,
+                             MakeRequest(metadata.name, metadata.inputs, {}));
+  const auto answer = std::find_if(request.inputs.begin(), request.inputs.end(),
+                                   [](const auto& input) { return input.name == "max_tokens"; });
+  return RowTokens{.counted = true, .answer = *answer->tensor.data<int32_t>()};
+}
+
+// A column for each batch size; for models that generate, one for each kind of token.
+void PrintTokens(const CostTable& table, const RowTokens& tokens) {
+  const std::map<int64_t, CostsByRows> by_length = ByLength(table);
+  std::set<int64_t> sizes;
+  for (const auto& [length, costs] : by_length) {
+    for (const auto& [rows, cost] : costs) sizes.insert(rows);
+  }
+  std::vector<std::string> heads = {"length"};
+  if (tokens.answer > 0) heads.insert(heads.end(), {"input tokens/s", "output tokens/s"});
+  for (const int64_t rows : sizes) {
+    if (tokens.answer == 0) heads.push_back(fmt::format("b={}", rows));
+  }
+  Table shown(std::move(heads));
+  for (const auto& [length, costs] : by_length) {
+    std::vector<std::string> line = {std::to_string(length)};
+    for (const int64_t rows : sizes) {
+      const auto cost = costs.find(rows);
+      const auto rate = [&](int64_t count) {
+        if (cost == costs.end()) return std::string();
+        const double seconds = std::chrono::duration<double>(cost->second).count();
+        return HumanNumber(std::round(static_cast<double>(rows * count) / seconds));
+      };
+      line.push_back(rate(length));
+      if (tokens.answer > 0) line.push_back(rate(tokens.answer));
+    }
+    shown.Add(std::move(line));
+  }
+  PrintText("\ntokens a second; {}:\n{}", tokens.About(), shown.ToString());
+}
+
+// `simulate --application encoder` reads costs by length as those of a `sequence`, and those of
+// whole requests as those of a `whole`.
+std::string TableLines(const CostTable& table, const RowTokens& tokens) {
+  std::string lines;
+  if (tokens.counted) lines = CsvComment(tokens.About());
+  for (const auto& [length, costs] : ByLength(table)) {
+    lines += CostLines(length == 0 ? "whole" : "sequence", length, costs);
+  }
+  return lines;
 }
 
 // Saved measurements if they are still valid and wanted; otherwise an empty table.
@@ -172,7 +241,9 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_
   return program;
 }
 
-Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& engine) {
+// Adds what it measured to `*csv`.
+Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& engine,
+                    std::string* csv) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const CostTable::Key key, CostTableKey(model.path, engine.workers()));
   // One request at a time, so that each is a batch.
   CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(model.name, model.path, ModelConfig{}));
@@ -183,6 +254,8 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
   CostTable table = Kept(key, flags);
   const size_t before = table.costs().size();
   CHAIRLIFT_RETURN_IF_ERROR(MeasureMissing(engine, metadata, flags, named, &table));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const RowTokens tokens, TokensOf(metadata));
+  *csv += TableLines(table, tokens);
   if (!named.by_name.empty()) {
     std::vector<std::string> shapes;
     for (const auto& shape : named.by_name)
@@ -193,6 +266,7 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
     return absl::OkStatus();
   }
   Print(table, "fixed");
+  if (tokens.counted) PrintTokens(table, tokens);
   const std::string path = CostTablePath(key).string();
   if (table.costs().size() > before) {
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(table.Save(path), "not kept"));
@@ -202,13 +276,12 @@ Status ProfileWhole(const ModelPath& model, const ProfileFlags& flags, Engine& e
 }
 
 Status ProfileNodes(const ModelPath& model, const ProfileFlags& flags, Engine& engine) {
-  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.json));
-  CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
   CHAIRLIFT_RETURN_IF_ERROR(engine.LoadModel(model.name, model.path, model.config));
   ProfileOperatorsOptions options{.shapes = {},
                                   .seconds = flags.seconds,
                                   .top = flags.top,
                                   .json = flags.json,
+                                  .csv = flags.csv,
                                   .svg = flags.svg};
   CHAIRLIFT_RETURN_IF_ERROR(ParseShapes(flags.shapes, &options.shapes));
   options.shapes.batch = flags.batch;
@@ -222,8 +295,16 @@ Status Profile(const ProfileFlags& flags) {
     return Usage(
         InvalidArgument("a Python model has no operators to profile; `chairlift bench` times it"));
   }
-  if (!flags.json.empty() && flags.json == flags.svg) {
-    return Usage(InvalidArgument("--json and --svg would both write {}", flags.json));
+  std::map<std::string, const char*> writers;
+  for (const auto& [flag, file] : {std::pair("--json", flags.json), std::pair("--csv", flags.csv),
+                                   std::pair("--svg", flags.svg)}) {
+    if (file.empty()) continue;
+    const auto [other, added] = writers.emplace(file, flag);
+    if (!added) {
+      return Usage(InvalidArgument("{} and {} would both write {}; name two files", other->second,
+                                   flag, file));
+    }
+    CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(file));
   }
   EngineOptions options = flags.engine;
   options.on_load = LoadBar();
@@ -232,13 +313,21 @@ Status Profile(const ProfileFlags& flags) {
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells,
                              CellsOf(model, flags.engine.allow_plugins));
   // Requests to a model of user-defined cells cannot be generated.
-  if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine));
-  if (!cells) return absl::OkStatus();
-  if (!model.cells) PrintText("\n");
-  return ProfileCells(*cells, {.batches = flags.batches,
-                               .per_point = std::chrono::duration<double>(flags.seconds_per_point),
-                               .workers = engine->workers(),
-                               .again = flags.again});
+  std::string csv = CsvComment(fmt::format("{}, {}: microseconds of a batch", model.name,
+                                           Counted(engine->workers(), "worker"))) +
+                    "cell,rows,length,microseconds\n";
+  if (!model.cells) CHAIRLIFT_RETURN_IF_ERROR(ProfileWhole(model, flags, *engine, &csv));
+  if (cells) {
+    if (!model.cells) PrintText("\n");
+    CHAIRLIFT_RETURN_IF_ERROR(
+        ProfileCells(*cells,
+                     {.batches = flags.batches,
+                      .per_point = std::chrono::duration<double>(flags.seconds_per_point),
+                      .workers = engine->workers(),
+                      .again = flags.again},
+                     &csv));
+  }
+  return WriteCsv(flags.csv, csv);
 }
 
 }  // namespace
@@ -248,11 +337,11 @@ Command AddProfile(CLI::App& parser) {
   parser.footer(
       R"(The table is kept for each model, CPU and build. A later call measures only entries that are
 missing. If the model runs as cells, each cell is timed, and `serve` chooses batch sizes by these
-times. --operators shows the time of each operator and node of one request, the kernel that
+times. For encoders and models that generate, it also shows tokens a second. --operators shows the time of each operator and node of one request, the kernel that
 computes it, and how close it is to the limit of the machine.
 
 Examples:
-  chairlift profile model.onnx --batch-sizes 1,8,32 --lengths 16,128
+  chairlift profile model.onnx --batch-sizes 1,8,32 --lengths 16,128 --csv costs.csv
   chairlift profile model.onnx --operators --shape image=1x3x640x640 --workers 1)");
   TakesModel(
       parser.add_option("MODEL", flags->model, "ONNX file or folder of a model")->required());
@@ -297,6 +386,9 @@ Examples:
   };
   writes(parser.add_option("--json", flags->json,
                            "With --operators: write the time of every node to this file"));
+  TakesOutput(parser.add_option("--csv", flags->csv,
+                                "Write the table to this file, as `simulate --costs` reads it; "
+                                "with --operators: the time of every node"));
   writes(parser.add_option("--svg", flags->svg, "With --operators: draw the operators as bars"));
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <string>
 
+#include "cli/csv.h"
 #include "cli/terminal.h"
 #include "engine/programs/cells/cell_costs.h"
 
@@ -55,7 +57,17 @@ std::string CostsTable(const char* head,
   return table.ToString();
 }
 
-Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options) {
+std::string CostLines(const std::string& cell, int64_t length, const CostsByRows& costs) {
+  std::string lines;
+  for (const auto& [rows, cost] : costs) {
+    lines += CsvLine(std::array{cell, std::to_string(rows), std::to_string(length),
+                                fmt::format("{:.3f}", static_cast<double>(cost.count()) * 1e-3)});
+  }
+  return lines;
+}
+
+Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options,
+                    std::string* csv) {
   const std::vector<std::unique_ptr<Cell>>& cells = program.cells;
   // The sizes used to choose batch sizes, and the requested ones.
   std::vector<CellCosts> kept;
@@ -100,6 +112,7 @@ Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& optio
     }
   }
   Print(cells, costs, options.workers);
+  for (size_t i = 0; i < cells.size(); ++i) *csv += CostLines(cells[i]->name(), 0, costs[i]);
   return Annotate(KeepCellCosts(cells, options.workers, kept), "not kept");
 }
 

@@ -19,6 +19,9 @@ using CostsByRows = std::map<int64_t, std::chrono::nanoseconds>;
 std::string CostsTable(const char* head,
                        std::span<const std::pair<std::string, CostsByRows>> lines);
 
+// The same as lines of CSV: cell,rows,length,microseconds. `chairlift simulate --costs` reads them.
+std::string CostLines(const std::string& cell, int64_t length, const CostsByRows& costs);
+
 struct ProfileCellsOptions {
   std::vector<int64_t> batches;
   std::chrono::duration<double> per_point{0.3};
@@ -26,8 +29,10 @@ struct ProfileCellsOptions {
   bool again = false;  // measure saved sizes again
 };
 
-// Measures what the saved tables lack (engine/cell_costs.h), saves it, and prints everything.
-Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options);
+// Measures what the saved tables lack (engine/cell_costs.h), saves it, prints everything, and adds
+// its CostLines() to `*csv`.
+Status ProfileCells(const CellProgram& program, const ProfileCellsOptions& options,
+                    std::string* csv);
 
 }  // namespace chairlift
 

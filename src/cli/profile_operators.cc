@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/csv.h"
 #include "cli/flags.h"
 #include "cli/picture.h"
 #include "cli/terminal.h"
@@ -215,6 +217,20 @@ Status WriteJson(const Measured& measured, const std::string& model, const std::
   return file.flush() ? absl::OkStatus() : CannotWrite(path);
 }
 
+Status WriteNodesCsv(const Measured& measured, const std::string& path) {
+  std::string text =
+      CsvLine(std::array<std::string, 9>{"node", "cell", "operator", "implementation", "refused",
+                                         "shapes", "us", "flops", "bound_percent"});
+  for (const NodeProfile& node : measured.nodes) {
+    const OperatorTime line = measured.TimeOf(node);
+    text += CsvLine(std::array{node.node, node.cell, node.op, node.implementation, node.refused,
+                               node.shapes, fmt::format("{:.3f}", line.us),
+                               fmt::format("{:.0f}", line.flops),
+                               fmt::format("{:.1f}", line.Percent())});
+  }
+  return WriteCsv(path, text);
+}
+
 // Bars, the slowest operator on top.
 Status WriteSvg(const Measured& measured, const std::string& model, const std::string& path) {
   constexpr double kLabel = 240, kBars = 420, kRow = 24;
@@ -257,6 +273,7 @@ Status ProfileOperators(Engine& engine, const std::string& model,
   if (!options.json.empty()) {
     CHAIRLIFT_RETURN_IF_ERROR(WriteJson(measured, model, options.json));
   }
+  if (!options.csv.empty()) CHAIRLIFT_RETURN_IF_ERROR(WriteNodesCsv(measured, options.csv));
   if (!options.svg.empty()) return WriteSvg(measured, model, options.svg);
   return absl::OkStatus();
 }

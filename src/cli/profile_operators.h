@@ -11,9 +11,9 @@ namespace chairlift {
 
 struct ProfileOperatorsOptions {
   InputShapes shapes;
-  double seconds = 1;     // duration of requests, one after the other
-  int top = 15;           // number of nodes in the table
-  std::string json, svg;  // files to write; empty: none
+  double seconds = 1;          // duration of requests, one after the other
+  int top = 15;                // number of nodes in the table
+  std::string json, csv, svg;  // files to write; empty: none
 };
 
 // Sends requests to `model`, which is loaded, prints the tables and writes the files.

@@ -497,7 +497,7 @@ be in <name>/model.yaml or in Triton's <name>/config.pbtxt (docs/reference/repos
 
 Settings of model.yaml. A setting that is absent is chosen from the model. If a comment begins
 with policies, only they use the setting.
-  policy: window             # or none; encoders: tokens, length_dp, naive; decoders: continuous;
+  policy: window             # or none; encoders: packed, length_dp, naive; decoders: continuous;
                              # recurrent models: cellular, bucketed, graph_merge;
                              # models in stages: staged, cellular (docs/concepts)
   max_batch_size: 32         # rows in a batch; for models that run as cells: by measured cost

@@ -459,7 +459,7 @@ A request is a graph of cells, whose names are in the cost table:
   lstm        a chain of `step`
   seq2seq     a chain of `encoder`, then a chain of `decoder`
   tree        `leaf` and `internal`
-  encoder     one `sequence`, padded to the longest of its batch; with policy tokens, `token`s
+  encoder     one `sequence`, padded to the longest of its batch; with policy packed, `token`s
   stages      a chain of `stage1`, `stage2`, …; with policies none and window, one `whole`
   generation  one `step` for each token; a length in the table is that of the sequence
 The time of a batch is interpolated between the batch sizes of the table. Costs of 0 rows are
@@ -473,7 +473,7 @@ Examples (bench/data has tables, lengths and trees):
     --costs bench/data/costs/v100.csv --max-batch-size 64 --concurrency 256 \
     --policy cellular,graph_merge
   chairlift simulate --application encoder --costs bench/data/costs/bert_rtx2060.csv \
-    --uniform-lengths 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,tokens
+    --uniform-lengths 2-100 --max-batch-size 20 --rate 300 --policy none,naive,length_dp,packed
   chairlift simulate --application stages --stages 4 --costs COSTS.csv --rate 200,700 \
     --max-batch-size 8 --policy none,window,staged,cellular
   chairlift simulate --application generation --costs COSTS.csv --prompt-lengths 32-512 \
@@ -567,7 +567,7 @@ Examples (bench/data has tables, lengths and trees):
   AddNumber(parser, "--max-batch-size", &flags->options.max_batch_size, 1, 1 << 20, "N",
             "Rows in a task, or requests in a batch if the policy batches whole requests");
   AddNumber(parser, "--max-batch-tokens", &flags->max_tokens, 1, 1 << 20, "N",
-            "tokens, continuous, whole_prompts: tokens in a batch");
+            "packed, continuous, whole_prompts: tokens in a batch");
   AddNumber(parser, "--queue-delay-us", &flags->queue_delay_us, 0, 1'000'000'000, "US",
             "window, length_dp, staged: longest wait for more requests");
   AddNumber(

@@ -15,9 +15,9 @@ namespace chairlift {
 class AdditiveMasks {
  public:
   explicit AdditiveMasks(const Graph& graph) : graph_(graph), links_(graph) {}
-  // Whether everything computed from the value goes into a softmax or into the mask of an
-  // attention, through sums, selections, moves and products with whole numbers. False if unknown,
-  // for example for graph outputs.
+  // Whether the value can only end in a softmax or in the mask of an attention. On the way there
+  // may be sums, selections, moves and products with whole numbers. False if that is unknown, for
+  // example for graph outputs.
   bool IsMask(ValueId id) { return IsMask(id, 0); }
 
  private:

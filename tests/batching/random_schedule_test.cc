@@ -216,7 +216,7 @@ class Simulation {
       length = std::max(length, known.length);
     }
     EXPECT_EQ(task.rows, rows);
-    EXPECT_EQ(task.length, setup_.policy == "tokens" ? 0 : length);
+    EXPECT_EQ(task.length, setup_.policy == "packed" ? 0 : length);
     const int limit = setup_.policy == "none" ? 1 : setup_.max_batch_size;
     EXPECT_TRUE(size <= limit || task.nodes.size() == 1) << size << " rows";
   }
@@ -318,9 +318,9 @@ INSTANTIATE_TEST_SUITE_P(Schedules, RandomScheduleTest,
                                            Setup{"window", 16, 100, {4, 8}, 3, 4, 0.4, 5},
                                            Setup{"window", 4, 20, {2}, 8, 20, 0.4, 6},
                                            Setup{"window", 1, 30, {}, 2, 2, 0.1, 7},
-                                           Setup{"tokens", 8, 0, {}, 1, 1, 0.3, 8, 40000},
-                                           Setup{"tokens", 8, 0, {}, 4, 3, 0.8, 9, 40000},
-                                           Setup{"tokens", 2, 0, {}, 2, 2, 0.1, 10, 40000},
+                                           Setup{"packed", 8, 0, {}, 1, 1, 0.3, 8, 40000},
+                                           Setup{"packed", 8, 0, {}, 4, 3, 0.8, 9, 40000},
+                                           Setup{"packed", 2, 0, {}, 2, 2, 0.1, 10, 40000},
                                            Setup{"naive", 8, 0, {}, 3, 2, 0.5, 11, 40000},
                                            Setup{"length_dp", 8, 0, {}, 1, 1, 0.1, 12, 40000},
                                            Setup{"length_dp", 8, 0, {}, 4, 3, 0.6, 13, 40000},

@@ -133,6 +133,16 @@ TEST_F(CellsCommandTest, ProfileTimesEachCell) {
   ASSERT_EQ(first.code, 0) << first.output;
   EXPECT_THAT(first.output, AllOf(HasSubstr("b=3"), HasSubstr("step"), HasSubstr("classes"),
                                   ContainsRegex("[0-9]+/s")));
+  const std::string csv = Path("costs.csv");
+  std::vector<std::string> with_csv = quick;
+  with_csv.insert(with_csv.end(), {"--csv", csv});
+  ASSERT_EQ(Run(with_csv).code, 0);
+  EXPECT_THAT(Read(csv), AllOf(ContainsRegex("\nstep,1,0,[0-9.]+\n"), HasSubstr("\nstep,3,0,"),
+                               HasSubstr("\nclasses,3,0,")));
+  EXPECT_EQ(
+      Run({"simulate", "--costs", csv, "--fixed-length", "4", "--rate", "10", "--requests", "50"})
+          .code,
+      0);
   // What was kept is shown as it was.
   EXPECT_EQ(Run(quick).output, first.output);
 }

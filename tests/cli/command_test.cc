@@ -643,7 +643,7 @@ TEST_F(CommandTest, SimulateShowsWhenPaddingPays) {
     const Outcome done = Run({"simulate", "--application", "encoder", "--costs",
                               File("costs.csv", costs), "--uniform-lengths", lengths, "--rate",
                               "1000", "--requests", "4000", "--max-batch-size", "20", "--policy",
-                              "none,naive,length_dp,tokens", "--json", report});
+                              "none,naive,length_dp,packed", "--json", report});
     EXPECT_EQ(done.code, 0) << done.output;
     std::vector<double> figures;
     const json rows = Json("simulated.json")["rows"];
@@ -702,9 +702,9 @@ TEST_F(CommandTest, SimulateSaysWhatIsMissing) {
               HasSubstr("there is no cell 'stop'; did you mean 'step'? (there are: 'step')"));
   Refusal({"simulate", "--rate", "1"}, 2);
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
-                       "--policy", "none,tokens"},
+                       "--policy", "none,packed"},
                       2),
-              HasSubstr("policy 'tokens' batches whole requests"));
+              HasSubstr("policy 'packed' batches whole requests"));
   EXPECT_THAT(Refusal({"simulate", "--costs", costs, "--rate", "1", "--fixed-length", "2",
                        "--policy", "staged"},
                       2),

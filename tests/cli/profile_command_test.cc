@@ -9,12 +9,15 @@
 
 #include "cli/command_fixture.h"
 #include "engine/test_models.h"
+#include "graph/decoders/decoder_models.h"
 
 namespace chairlift {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 class ProfileCommandTest : public CommandFixture {
@@ -77,6 +80,74 @@ TEST_F(ProfileCommandTest, LoopsWhoseBodiesDidNotRunAreNamed) {
   const Outcome once = Run(Operators(File("once.onnx", LoopModel("mask").Bytes())));
   ASSERT_EQ(once.code, 0) << once.output;
   EXPECT_THAT(once.output, AllOf(HasSubstr("Neg"), Not(HasSubstr("0 times"))));
+}
+
+std::string Read(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST_F(ProfileCommandTest, CsvHasTheCostsThatSimulateReads) {
+  const std::string encoder = CHAIRLIFT_ENCODERS "/minilm_hf5_dynamo_sdpa_18.onnx";
+  const std::string csv = (folder_ / "costs.csv").string();
+  const std::vector<std::string> quick = {"--batch-sizes", "1,2", "--seconds-per-point", "0",
+                                          "--csv",         csv};
+  std::vector<std::string> arguments = {"profile", encoder, "--lengths", "4,8"};
+  arguments.insert(arguments.end(), quick.begin(), quick.end());
+  const Outcome done = Run(arguments);
+  ASSERT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("tokens a second; a row is `length` tokens:\n"));
+  EXPECT_THAT(Read(csv), MatchesRegex("# minilm[^\n]*, [0-9]+ workers?: microseconds of a batch\n"
+                                      "cell,rows,length,microseconds\n"
+                                      "# a row is `length` tokens\n"
+                                      "sequence,1,4,[0-9.]+\nsequence,2,4,[0-9.]+\n"
+                                      "sequence,1,8,[0-9.]+\nsequence,2,8,[0-9.]+\n"));
+  const Outcome simulated =
+      Run({"simulate", "--application", "encoder", "--costs", csv, "--uniform-lengths", "4-8",
+           "--rate", "10", "--requests", "50", "--max-batch-size", "2", "--policy", "length_dp"});
+  EXPECT_EQ(simulated.code, 0) << simulated.output;
+
+  arguments = {"profile", doubling_};
+  arguments.insert(arguments.end(), quick.begin(), quick.end());
+  ASSERT_EQ(Run(arguments).code, 0);
+  EXPECT_THAT(Read(csv), AllOf(HasSubstr("\nwhole,1,0,"), Not(HasSubstr("tokens"))));
+  const Outcome whole = Run({"simulate", "--application", "stages", "--costs", csv, "--rate", "10",
+                             "--requests", "50", "--policy", "none"});
+  EXPECT_EQ(whole.code, 0) << whole.output;
+}
+
+TEST_F(ProfileCommandTest, ModelsThatGenerateHaveTokensASecond) {
+  const std::string csv = (folder_ / "costs.csv").string();
+  const Outcome done = Run({"profile", File("decoder.onnx", testing::Gpt2Model()), "--lengths",
+                            "4,8", "--seconds-per-point", "0", "--csv", csv});
+  ASSERT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output,
+              AllOf(HasSubstr("tokens a second; a request is a prompt of `length` tokens and an "
+                              "answer of 8 tokens:\n"),
+                    ContainsRegex("length +input tokens/s +output tokens/s\n"),
+                    ContainsRegex("\n +4 +[0-9,.]+ +[0-9,.]+\n")));
+  EXPECT_THAT(Read(csv), AllOf(HasSubstr("\n# a request is a prompt of `length` tokens and an "
+                                         "answer of 8 tokens\n"),
+                               ContainsRegex("\nsequence,1,4,[0-9.]+\nsequence,1,8,[0-9.]+\n")));
+}
+
+TEST_F(ProfileCommandTest, CsvOfOperatorsHasALineForEveryNode) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"batch", 4}).Output("y", testing::kFloat);
+  m.Node("Erf", {"x"}, {"y"}).Name("first, \"quoted\"\n#node");
+  const std::string csv = (folder_ / "nodes.csv").string();
+  std::vector<std::string> arguments = Operators(File("named.onnx", m.Bytes()));
+  arguments.insert(arguments.end(), {"--csv", csv});
+  ASSERT_EQ(Run(arguments).code, 0);
+  EXPECT_THAT(
+      Read(csv),
+      AllOf(HasSubstr("node,cell,operator,implementation,refused,shapes,us,flops,bound_percent\n"),
+            HasSubstr("\n\"first, \"\"quoted\"\"\n#node\",,Erf,"),
+            HasSubstr(",\"[1,4] -> [1,4]\",")));
+  EXPECT_THAT(Refusal({"profile", doubling_, "--csv", "/nowhere/out.csv"}, 1),
+              AllOf(HasSubstr("cannot write /nowhere/out.csv"), Not(HasSubstr("a second"))));
+  arguments.insert(arguments.end(), {"--json", csv});
+  EXPECT_THAT(Refusal(arguments, 2), HasSubstr("--json and --csv would both write"));
 }
 
 // No command hands what a terminal obeys from a model's file to it.

@@ -107,6 +107,17 @@ TEST_F(RenamedFlagsTest, TheProgramWarnsAndGoesOn) {
                         "name works until version 0.3\n"));
 }
 
+TEST_F(RenamedFlagsTest, AnOldPolicyIsReadAsTheNewOneAndWarns) {
+  const std::string costs = File("c.csv", "sequence,1,1,100\nsequence,8,8,200\ntoken,1,100\n");
+  const Outcome outcome =
+      Run({"simulate", "--application", "encoder", "--costs", costs, "--uniform-lengths", "2-8",
+           "--requests", "50", "--rate", "10", "--policy", "none,tokens"});
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("--policy: `tokens` is now `packed`; the old name "
+                                              "works until version 0.3\n"),
+                                    HasSubstr("\npacked ")));
+}
+
 // Commands of documents, with the lines that a backslash continues.
 std::vector<std::pair<std::string, std::string>> DocumentLines() {
   std::vector<fs::path> files = {fs::path(CHAIRLIFT_SOURCE) / "README.md"};
@@ -151,6 +162,9 @@ TEST(RenamedNamesTest, NoDocumentHasAnOldName) {
     old.emplace_back("^    " + std::string(renamed.from) + ":");
     old.emplace_back("`" + std::string(renamed.from) + "[`:]");
   }
+  for (const Renamed& renamed : RenamedPolicies()) {
+    old.emplace_back("policy[:=]? *`?" + std::string(renamed.from) + "(?![-\\w])");
+  }
   for (const Renamed& renamed : RenamedMetrics()) {
     old.emplace_back(std::string(renamed.from) + "(?!\\w)");
   }
@@ -168,7 +182,8 @@ TEST(RenamedNamesTest, NoDocumentHasAnOldName) {
 
 // A chain of renamings would give two warnings, and a new name that is an old one none.
 TEST(RenamedNamesTest, NewNamesAreNotOldOnes) {
-  for (const auto names : {RenamedFlags(), RenamedSettings(), RenamedMetrics(), RenamedFields()}) {
+  for (const auto names :
+       {RenamedFlags(), RenamedSettings(), RenamedPolicies(), RenamedMetrics(), RenamedFields()}) {
     for (const Renamed& renamed : names) {
       for (const Renamed& other : names) {
         EXPECT_FALSE(std::string(renamed.to) == other.from &&

@@ -50,9 +50,9 @@ TEST_F(RequestMixTest, ASequenceIsOneRowOfItsLengthOrItsTokens) {
   ASSERT_THAT(padded.graphs, SizeIs(3));
   EXPECT_EQ(padded.graphs[1].rows(0), 1);
   EXPECT_EQ(padded.graphs[1].length(), 4);
-  const RequestMix ragged = EncoderMix(*lengths, true);
-  EXPECT_EQ(ragged.graphs[1].rows(0), 4);
-  EXPECT_EQ(ragged.graphs[1].length(), 0);
+  const RequestMix packed = EncoderMix(*lengths, true);
+  EXPECT_EQ(packed.graphs[1].rows(0), 4);
+  EXPECT_EQ(packed.graphs[1].length(), 0);
   for (const char* range : {"", "3", "3-", "-5", "0-5", "5-3", "3-5-7", "3-9999999"}) {
     EXPECT_FALSE(UniformLengths(range).ok()) << range;
   }

@@ -83,7 +83,7 @@ void Check(const std::string& encoder, const ModelConfig& config, unsigned rows 
   ASSERT_TRUE(alone.ok() && engine.ok()) << alone.status() << engine.status();
   const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("encoder");
   ASSERT_TRUE(metadata.ok());
-  ASSERT_EQ(metadata->config.policy, config.policy.empty() ? "tokens" : config.policy)
+  ASSERT_EQ(metadata->config.policy, config.policy.empty() ? "packed" : config.policy)
       << metadata->diagnosis;
   std::mt19937 random(11);
   std::vector<Asked> asked(40);
@@ -163,7 +163,7 @@ TEST(StagedEncoderTest, AnswersAreThoseOfTheModelUncut) {
   EXPECT_EQ(metadata->programs.back().kind, "staged");
   EXPECT_EQ(metadata->cells.size(), 4u);
   EXPECT_EQ(metadata->diagnosis,
-            "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; cut "
+            "inputs vary in length; requests' tokens are packed, nothing is padded; cut "
             "into 4 stages; staged policy, up to 1024 tokens");
   std::mt19937 random(2);
   for (int i = 0; i < 12; ++i) {
@@ -357,7 +357,7 @@ void CheckLong(const testing::ModelBuilder& model, const ModelConfig& config,
 }
 
 TEST(LongRequestTest, AMaskSpreadOverQueriesIsProvedForEveryLength) {
-  CheckLong(Attention(false), {.policy = "tokens", .max_batch_tokens = 20000},
+  CheckLong(Attention(false), {.policy = "packed", .max_batch_tokens = 20000},
             {LongRequest(1, 5, 5), LongRequest(1, 3000, 2900), LongRequest(2, 7, 4),
              LongRequest(2, 2049, 9), LongRequest(1, 40, 40)});
 }
@@ -374,7 +374,7 @@ TEST_P(TrustedMaskTest, PaddedBesideOthersAnswersAreThoseOfTheModelAlone) {
 INSTANTIATE_TEST_SUITE_P(Policies, TrustedMaskTest, ::testing::Values("", "length_dp", "naive"));
 
 TEST(LongRequestTest, AMaskByDistanceIsProved) {
-  CheckLong(Attention(true), {.policy = "tokens"},
+  CheckLong(Attention(true), {.policy = "packed"},
             {LongRequest(1, 5, 5), LongRequest(1, 300, 290), LongRequest(2, 7, 4),
              LongRequest(2, 204, 200), LongRequest(1, 40, 40), LongRequest(1, 204, 180),
              LongRequest(1, 11, 0), LongRequest(1, 12, 6, 2)});
@@ -382,7 +382,7 @@ TEST(LongRequestTest, AMaskByDistanceIsProved) {
 
 TEST(LongRequestTest, WhatWouldTakeTooMuchMemoryIsRefusedByName) {
   testing::TempFolder folder;
-  const auto engine = LoadBuilt(Attention(false), folder, {.policy = "tokens"}, int64_t{4} << 30);
+  const auto engine = LoadBuilt(Attention(false), folder, {.policy = "packed"}, int64_t{4} << 30);
   ASSERT_TRUE(engine.ok()) << engine.status();
   const Status status = (*engine)->Infer(LongRequest(1, 40'000, 40'000, 2)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange) << status;

@@ -45,7 +45,7 @@ MISTAKES = [
     Mistake("a setting twice", yaml("max_batch_size: 4\nmax_batch_size: 8\n"), "line 2: max_batch_size", "given twice", "line 2"),
     Mistake("an equals sign", yaml("max_batch_size=4\n"), "the file must be a map of settings", "must be a map", "one a line: `.*: VALUE`"),
     Mistake("a misspelt policy", yaml("policy: windows\n"), "no batching policy 'windows'", "there is no", "did you mean 'window'"),
-    Mistake("a policy of encoders", yaml("policy: tokens\n"), "policy 'tokens' cannot serve this model", r"no input is \[batch, length",
+    Mistake("a policy of encoders", yaml("policy: packed\n"), "policy 'packed' cannot serve this model", r"no input is \[batch, length",
             "leave `policy` out"),
     Mistake("a policy of decoders", yaml("policy: continuous\n"), "policy 'continuous' cannot serve this model",
             "not of the kind that the policy is for", "leave `policy` out"),

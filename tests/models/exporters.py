@@ -121,13 +121,13 @@ def served(said):
     """Returns the batching that `chairlift inspect` reports: one word, and the reason."""
     diagnosis = re.search("^diagnosis: (.*)", said, re.MULTILINE | re.DOTALL)
     text = diagnosis.group(1).strip() if diagnosis else ""
-    if "tokens policy" in text:
-        return "tokens", text
+    if "packed policy" in text:
+        return "packed", text
     if "cellular policy" in text:
         return "cells", text
     if "one by one" in text or not text:
-        ragged = re.search("^  packed: refused: (.*)", said, re.MULTILINE)
-        return "alone", text + (f" (ragged: {ragged.group(1)})" if ragged else "")
+        packed = re.search("^  packed: refused: (.*)", said, re.MULTILINE)
+        return "alone", text + (f" (packed: {packed.group(1)})" if packed else "")
     return "batched", text
 
 

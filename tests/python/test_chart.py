@@ -29,7 +29,7 @@ def texts(svg):
 
 def test_a_panel_has_ours_and_the_fastest_way_of_each_peer_in_order(tmp_path):
     batch = "minilm_l6 batch of 32: "
-    write(tmp_path, "ragged", [
+    write(tmp_path, "packed", [
         row(batch + "best openvino, one by one, latency", 160.0, 320.0),  # milliseconds of 32 requests
         row(batch + "best openvino, another way", 160.0, 400.0),
         row(batch + "best ort, one by one", 160.0, 200.0),
@@ -58,7 +58,7 @@ def test_bars_are_in_proportion(tmp_path):
 def test_nothing_to_draw_or_other_machines_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="no results to draw .*make chart"):
         chart.chart(tmp_path)
-    write(tmp_path, "ragged", [row("minilm_l6 batch of 32: ort, padded", 2.0, 1.0)])
+    write(tmp_path, "packed", [row("minilm_l6 batch of 32: ort, padded", 2.0, 1.0)])
     write(tmp_path, "python", [row("http, 64 clients: mosec, 16", 2.0, 1.0)], cpu="Another CPU")
     with pytest.raises(SystemExit, match="different CPUs .*Another CPU"):
         chart.chart(tmp_path)

@@ -185,12 +185,12 @@ RequestMix ChainMix(const LengthCounts& lengths) {
   return mix;
 }
 
-RequestMix EncoderMix(const LengthCounts& lengths, bool ragged) {
-  RequestMix mix{.cells = {ragged ? "token" : "sequence"}, .graphs = {}, .cumulative = {}};
+RequestMix EncoderMix(const LengthCounts& lengths, bool packed) {
+  RequestMix mix{.cells = {packed ? "token" : "sequence"}, .graphs = {}, .cumulative = {}};
   for (const auto& [length, count] : lengths) {
     CellGraph graph;
-    graph.Add(0, ragged ? length : 1);
-    if (!ragged) graph.set_length(length);
+    graph.Add(0, packed ? length : 1);
+    if (!packed) graph.set_length(length);
     mix.Add(std::move(graph), count);
   }
   return mix;

@@ -37,8 +37,8 @@ StatusOr<LengthCounts> UniformLengths(const std::string& range);
 // Chains of `step` cells.
 RequestMix ChainMix(const LengthCounts& lengths);
 // Sequences that an encoder runs as a whole: each is one row with a length, of a `sequence` cell.
-// If batches are ragged, it is as many rows of a `token` cell.
-RequestMix EncoderMix(const LengthCounts& lengths, bool ragged);
+// `packed`: as many rows of a `token` cell.
+RequestMix EncoderMix(const LengthCounts& lengths, bool packed);
 // One row each through `stage1`, `stage2`, …; for policies that need whole requests, one node of a
 // `whole` cell. `leaving` of 100 requests exit after stage `exit` (the last stage: no exit); whole
 // requests cannot exit.

@@ -3,8 +3,8 @@
 //
 // Each model has its own lock (ModelQueue::mutex()). This class has one lock, taken after a model's
 // and held for tens of nanoseconds: no scheduler is called under it. A worker asks one model after
-// the other, so a request may arrive at a model that it has already asked. That is detected at the
-// end: a worker becomes idle only if no model has changed since its search began, and a thread that
+// the other, so a request may arrive at a model that it has already asked. Such a request is not
+// lost: a worker becomes idle only if no model has changed since its search began. A thread that
 // changes a model takes idle workers afterwards.
 #ifndef CHAIRLIFT_ENGINE_EXECUTION_ACTIVE_MODELS_H_
 #define CHAIRLIFT_ENGINE_EXECUTION_ACTIVE_MODELS_H_

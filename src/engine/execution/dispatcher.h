@@ -65,9 +65,9 @@ class Dispatcher {
   // refused, otherwise on a worker or the timer's thread.
   //
   // `caller_waits`: the caller only waits for the answer. Then its thread runs tasks of that
-  // request alone, in place of an idle worker's thread and with help from others if that is
-  // worthwhile: for a small model, two thread wake-ups take longer than the computation. No other
-  // request's callback runs there, because the caller may hold locks.
+  // request alone, in place of an idle worker's thread. For a small model, two thread wake-ups take
+  // longer than the computation. Other workers help if that is worthwhile. No other request's
+  // callback runs there, because the caller may hold locks.
   RequestId Submit(std::shared_ptr<Request> request, bool caller_waits = false);
 
   // As UnfoldRequest() (unfold_request.h).

@@ -72,8 +72,8 @@ struct Request {
 bool IsLate(const Request& request, TimePoint now);
 // The status of a request whose deadline has passed.
 Status LateStatus(const Request& request);
-// An error of the model, with the input that has no elements, if there is one: the error may speak
-// of what the model computes from it.
+// An error of the model. If an input has no elements, its name is added, because the error may be
+// about what the model computes from it.
 Status WithEmptyInput(const Request& request, Status failed);
 // "70 µs" or "12.5 ms".
 std::string TimeText(Duration time);

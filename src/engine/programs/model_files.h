@@ -15,9 +15,9 @@ inline constexpr std::string_view kOnnxFolder = "onnx";
 // Whether a folder's name is a version number: "1", "12".
 bool IsVersion(const std::string& text);
 
-// The folders with files of the model whose ONNX file is in `folder`, nearest first: this one; its
-// parent if this is named `onnx`; and the next parent if that is a version's folder. Absolute
-// paths.
+// The folders with files of the model whose ONNX file is in `folder`, nearest first, as absolute
+// paths. They are this folder, its parent if this one is named `onnx`, and the next parent if the
+// last of these is a version's folder.
 std::vector<std::filesystem::path> FoldersOfModel(const std::filesystem::path& folder);
 
 // The path of `name` in the first of these folders that has it; otherwise in `folder`.

@@ -10,8 +10,8 @@
 
 namespace chairlift {
 
-// The form of requests to a model that can run ragged, if it is proved that a batch may be padded
-// at the end with zeros. Unimplemented says why it is not.
+// The form of requests to a model that can run packed, if it is proved that a batch may be padded
+// at the end with zeros. Unimplemented if it is not proved; the message says why.
 StatusOr<SequenceSignature> ProvedPadding(const RaggedModel& ragged, const Executable& executable);
 
 // The same without proof, if the named input is trusted to hide padding. It is tried on a few

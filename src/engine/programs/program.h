@@ -135,8 +135,8 @@ struct TaskRun {
   WorkerMemory& memory;            // the worker's; for lanes a shared one, of which only the limits
                                    // apply
   const StopFlag* stop = nullptr;  // for a task in a lane; as WorkerMemory::stop
-  // For a task in a lane: tells that parts of the answer of a node's request, by index, can be sent
-  // (RequestGraph::TakeParts) before the task ends. Called by one thread at a time.
+  // For a task in a lane. send_parts(n): parts of the answer of node n's request can be sent before
+  // the task ends (RequestGraph::TakeParts). Called by one thread at a time.
   std::function<void(size_t)> send_parts = {};
 };
 
@@ -203,8 +203,8 @@ class Program {
 
   // Everything below is thread-safe unless it says otherwise.
 
-  // For a program that makes requests to other models: how many requests one of its own makes; and
-  // whether that model is among them, or among those that they call.
+  // For a program that makes requests to other models: how many requests one of its own makes, and
+  // whether any of them, or of those that they make in turn, is to that model.
   virtual int steps() const { return 1; }
   virtual bool Calls(const std::string& /*model*/) const { return false; }
   // Whether its answers depend on random numbers that a request's seed determines.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "batching/policies/tokens.h"
+#include "batching/policies/packed.h"
 
 namespace chairlift {
 
@@ -51,7 +51,7 @@ Status CheckPolicySettings(ServingPlan& plan) {
          return IfSet(c.max_batch_tokens, ModelConfig().max_batch_tokens);
        },
        [](ModelConfig& c) { c.max_batch_tokens = ModelConfig().max_batch_tokens; },
-       {"tokens", "continuous"}},
+       {"packed", "continuous"}},
       {"max_length",
        [](const ModelConfig& c) { return IfSet(c.max_length, ModelConfig().max_length); },
        [](ModelConfig& c) { c.max_length = ModelConfig().max_length; },
@@ -182,7 +182,7 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostMode
   ServingPlan plan;
   plan.batches = true;
   plan.config = config;
-  plan.config.policy = "tokens";
+  plan.config.policy = "packed";
   CHAIRLIFT_RETURN_IF_ERROR(CheckPolicySettings(plan));
   const bool given = config.max_batch_tokens > 0;
   plan.scheduling.max_batch_size = given              ? config.max_batch_tokens
@@ -194,8 +194,8 @@ StatusOr<ServingPlan> PlanTokenServing(const ModelConfig& config, const CostMode
   plan.config.max_batch_tokens = TokenSizesOf(plan.scheduling, 0).max;
   plan.scheduling.queue_delay = std::chrono::microseconds(plan.config.queue_delay_us);
   plan.diagnosis = fmt::format(
-      "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; tokens "
-      "policy, up to {} tokens in a batch{}",
+      "inputs vary in length; requests' tokens are packed, nothing is padded; packed policy, up "
+      "to {} tokens in a batch{}",
       plan.config.max_batch_tokens, given || costs == nullptr ? "" : " by measured cost");
   return plan;
 }
@@ -329,8 +329,7 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   }
   if (packed) {
     plan.diagnosis =
-        "inputs vary in length; ragged: requests' tokens are packed, nothing is padded; " +
-        plan.diagnosis;
+        "inputs vary in length; requests' tokens are packed, nothing is padded; " + plan.diagnosis;
   }
   for (const StageExit& exit : config.exits) {
     plan.diagnosis += fmt::format("; requests may {} after '{}'",

@@ -16,8 +16,8 @@ namespace chairlift {
 // Adds the cuts that exits need. `others`: alternative names.
 void AddExitCuts(std::span<const StageExit> exits, const OtherNames& others, StageCuts& cuts);
 
-// The exits of a cut model, by stage. InvalidArgument says what is wrong with one: a threshold on a
-// type that is not a float, nothing to skip, a tensor with no substitute or more than one, or a
+// The exits of a cut model, by stage. InvalidArgument if one is wrong: it has a threshold on a type
+// that is not a float, or nothing to skip, or not exactly one substitute for a tensor, or a
 // substitute of another type or size.
 StatusOr<std::vector<std::vector<LayoutExit>>> ExitsOf(const StagedModel& model,
                                                        std::span<const std::unique_ptr<Cell>> cells,

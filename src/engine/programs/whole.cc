@@ -116,7 +116,7 @@ std::string LengthsApart(const std::vector<SymbolicSpec>& inputs, const Status& 
   }
   if (sequences < 2 || mask == nullptr) return {};
   return fmt::format(
-      "; requests of equal lengths share batches: not ragged: {}; where an input hides padding, "
+      "; requests of equal lengths share batches: not packed: {}; where an input hides padding, "
       "model.yaml may say so to have others share them, too ('padding_mask: {}')",
       Message(not_ragged), mask->name);
 }

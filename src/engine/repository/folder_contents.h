@@ -7,9 +7,9 @@
 
 namespace chairlift {
 
+// The end of an error about a folder without a model: what the folder has, and what would work.
 // "; it has models/a/1/a.onnx: serve that file, or …", "; it has model.safetensors: …", "; it is
-// empty": what is in a folder that has no model where one was looked for, and what would work.
-// Looks at a few hundred entries at most.
+// empty". Looks at a few hundred entries at most.
 std::string WhatFolderHas(const std::filesystem::path& folder);
 
 }  // namespace chairlift

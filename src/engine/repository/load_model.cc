@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/renamed.h"
 #include "base/status.h"
 #include "engine/programs/makers.h"
 #include "engine/repository/model_config.h"
@@ -10,6 +11,7 @@
 namespace chairlift {
 
 StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string& version) {
+  model.config.policy = CurrentPolicy(model.config.policy, model.name);
   CHAIRLIFT_RETURN_IF_ERROR(CheckConfig(model.config));
   ModelMetadata metadata;
   metadata.name = model.name;

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/renamed.h"
 #include "base/status.h"
 #include "batching/policy.h"
 #include "engine/programs/pipeline/pipeline_config.h"
@@ -45,7 +46,7 @@ constexpr NumberSetting kNumbers[] = {
     {"max_batch_tokens",
      &C::max_batch_tokens,
      {"tokens", 0, kMaxBatchRows, kChosen},
-     "Policy tokens: most tokens in a batch. Policy continuous: most tokens in a step (0: 256)"},
+     "Policy packed: most tokens in a batch. Policy continuous: most tokens in a step (0: 256)"},
     {"max_length",
      &C::max_length,
      {"tokens", 0, kMaxBatchRows, kChosen},
@@ -158,7 +159,7 @@ constexpr OtherSetting kOthers[] = {
     {"policy", "the name of a batching policy", "",
      "What runs together, and when: docs/concepts/batching.md",
      [](const YamlValue& value, ModelConfig& config) {
-       config.policy = value.Text("the name of a batching policy");
+       config.policy = CurrentPolicy(value.Text("the name of a batching policy"), "policy");
        value.Refuse(CheckPolicyName(config.policy));
      }},
     {"device", "the name of a device", "cpu",

@@ -79,8 +79,8 @@ struct ValidatedRequest {
     return axes == nullptr ? 0 : axes->outputs[static_cast<size_t>(output)];
   }
 
-  // For a model whose requests make others: the seed that theirs derive from; and a number that
-  // the answer depends on beside the inputs, if it does.
+  // `seed`: for a model whose requests make others, the seed that theirs derive from. `draw`: a
+  // number that the answer depends on in addition to the inputs; absent: there is none.
   std::optional<int64_t> seed;
   std::optional<int64_t> draw;
 

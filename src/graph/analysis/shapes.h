@@ -25,18 +25,18 @@ struct WantedShape {
   Line known = Line::Number(1);        // the product of all other dimensions
 };
 StatusOr<WantedShape> Wanted(const Node& node, const Dims& from, const Dims* given);
-// With the deduced dimension. A dimension whose size has another name than in the input is named as
-// there: [length, 12] is [n, 3, 4] only if n is the length. Unimplemented where the result is not
-// known to have as many elements.
+// With the deduced dimension. A dimension gets the name that its size has in the input: [length,
+// 12] is [n, 3, 4] only if n is the length. Unimplemented if the result is not known to have the
+// same number of elements.
 StatusOr<Dims> Reshaped(const Node& node, const Dims& from, const Dims* given);
 void NameAsInput(const Line& total, WantedShape& wanted);
 
-// Runs of axes before and after a Reshape that have as many entries, in order and as short as
+// Runs of axes before and after a Reshape with equal numbers of entries, in order and as short as
 // possible: [batch, length, 12] as [batch·length, 3, 4] has {0, 1} → {0} and {2} → {1, 2}.
 struct AxisGroup {
   size_t from, from_end, to, to_end;
 };
-// Nothing where the two do not have as many elements, or have none.
+// Nothing if the two have different numbers of elements, or have none.
 std::optional<std::vector<AxisGroup>> GroupAxes(const Dims& from, const Dims& to);
 // The axes in [begin, end) that do not have one entry.
 std::vector<int> WideAxes(const Dims& dims, size_t begin, size_t end);

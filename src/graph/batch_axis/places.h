@@ -34,8 +34,9 @@ class Places {
   };
 
   bool DependsOnBatch(const Line& line, int axis) const;
-  // The axis whose index is the row's number n, if each entry is within [n·inner, n·inner + inner),
-  // and where in this range follows from nothing else of the batch. −1 if there is no such axis.
+  // The axis whose index is the row's number n. Each entry must be within [n·inner, n·inner +
+  // inner), at a place in this range that nothing else of the batch determines. −1: there is no
+  // such axis.
   int OwnAxis(const Line& line, const analysis::Pattern& pattern, int64_t inner = 1) const;
   State StateOf(const analysis::Pattern& pattern) const;
   std::optional<Pick> PickOf(ValueId id) const;

@@ -1,6 +1,6 @@
-// Converts a model that generates, as exporters write it (one step over the keys and values of all
-// earlier tokens), to a model over packed tokens of requests of any age, with earlier keys and
-// values in blocks. This file has the proof that the conversion is correct, and the rewrite.
+// Converts a model that generates. As exporters write it, it is one step over the keys and values
+// of all earlier tokens. The result runs on the packed tokens of requests of any age, with earlier
+// keys and values in blocks. This file has the proof that this is correct, and the rewrite.
 //
 // Supported inputs and outputs, with the names that Hugging Face's exporters use:
 //   input_ids        int64 [batch, new]

@@ -15,9 +15,9 @@ namespace chairlift::decoders {
 // the value is something else. onnxruntime's own scripts write GPT-2 in this form.
 std::optional<std::string> JoinedLayer(const Value& value);
 
-// Inputs [batch, heads, past, columns] that have no names of a past, and the outputs that are
-// Concat(input, new) along axis 2, by place: torch.export names what it flattens in ways of its own
-// ("past_key_values_key_cache_0", "past_0_1"), and its outputs after operators ("cat_5"). Empty
+// By place: inputs [batch, heads, past, columns] whose names are not those of a past, and outputs
+// that are Concat(input, new) along axis 2. torch.export has names of its own for what it flattens
+// ("past_key_values_key_cache_0", "past_0_1"), and names outputs after operators ("cat_5"). Empty
 // if the graph has no input_ids.
 std::vector<std::pair<size_t, size_t>> GrownPorts(const Graph& graph);
 

@@ -20,9 +20,9 @@ using analysis::Size;
 struct CausalModel {
   Graph graph;  // input_ids [batch, length] → logits [batch, length, vocabulary]
   int64_t max_length = 0;
-  // For a model with an encoder: encoder_hidden_states [batch, length, columns] → the keys and
-  // values that each attention over them reads, in order, [batch, length, heads, columns]. In
-  // `graph` these attentions are chairlift::SourceAttention.
+  // For a model with an encoder. Input: encoder_hidden_states [batch, length, columns]. Outputs:
+  // the keys and values that each attention over them reads, in order, [batch, length, heads,
+  // columns]. In `graph` these attentions are chairlift::SourceAttention.
   std::optional<Graph> source;
   std::vector<PassReport> passes;
 };

@@ -8,9 +8,9 @@
 
 namespace chairlift::ragged {
 
-// The longest length for which every Gather from a fixed table by a value that grows with the
-// length (positions, running sums of marks) stays within the table; 0: no limit. A longer request
-// may fail, together with its batch.
+// The longest length at which every index stays within its table. It concerns Gather from a fixed
+// table by a value that grows with the length: positions, running sums of marks. 0: no limit. A
+// longer request may fail, together with its batch.
 int64_t LongestForTables(const Packer& packer);
 
 }  // namespace chairlift::ragged

@@ -1,5 +1,5 @@
-// Proves what the masks of attention hide, by what is followed of their elements (graph/analysis):
-// later keys, keys that are far, keys that a mask marks with 0, in any order.
+// Proves what the masks of attention hide: later keys, distant keys, keys that a mask marks with 0,
+// and combinations of these. The proof follows the masks' elements (graph/analysis).
 #ifndef CHAIRLIFT_GRAPH_RAGGED_MASK_PROOF_H_
 #define CHAIRLIFT_GRAPH_RAGGED_MASK_PROOF_H_
 
@@ -19,16 +19,16 @@ inline constexpr float kHidingScore = 1000.0f;
 // A mask adds `hidden` to the score of every key whose token is marked with 0, and 0 where it is
 // marked with 1, for every batch, head and query.
 struct MaskRule {
-  int input = -1;  // of the graph: [batch, length] marks; -1: none is hidden so
+  int input = -1;  // of the graph: [batch, length] marks; -1: it hides none by marks
   float hidden = 0.0f;
-  // Beside that: whether it hides keys behind the query.
+  // In addition: whether it hides the keys after the query.
   bool causal = false;
-  // Beside that: what it adds to keys by their distance from the query, −kReach to kReach, the same
+  // In addition: what it adds to keys by their distance from the query, −kReach to kReach, the same
   // for all heads or for one head after another. Empty if that is 0.
   std::vector<float> by_distance = {};
   // Whether a key may be hidden by its distance from all queries that see it by their marks.
   bool is_window = false;
-  // Inputs that must be 0 and 1 for this to hold, also where none of it follows from them then.
+  // Inputs that must be 0 and 1 for this to hold, even if they then have no effect.
   std::vector<int> marks = {};
 };
 

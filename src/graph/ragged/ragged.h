@@ -44,13 +44,14 @@ struct RaggedModel {
   std::vector<RaggedInput> inputs;
   std::vector<bool> output_is_tokens;  // by output: [T, ...] or [R, ...]
 
-  // Original inputs of [batch, length] that must be 0 and 1 for the proof to hold; those of which
-  // the first token of each sequence must have 1, or all: no query may be left without any key.
+  // Original inputs of [batch, length]. `marks` must be 0 and 1 for the proof to hold. No query may
+  // be left without a key: the first token of each sequence must have 1 in `first_marks`, and all
+  // tokens in `all_marks`.
   std::vector<int> marks, first_marks, all_marks;
-  // The original input that marks the tokens that count (0: hidden); -1 where none is known to. The
-  // next two say which hidden tokens may be left out of the packing (the others keep their
-  // positions) where no [T, ...] output is requested; of a sequence without any token that counts
-  // none may.
+  // The original input that marks the tokens that count (0: hidden); -1: none is known. The next
+  // two say which hidden tokens may be left out of the packing if no [T, ...] output is requested.
+  // The others keep their positions. A sequence without a token that counts keeps all of its
+  // tokens.
   int mask = -1;
   bool rows_ignore_masked = false;    // all of them
   bool rows_ignore_trailing = false;  // those after the last valid token

@@ -1,6 +1,6 @@
-// Convolutions of stride 1 most of whose taps are outside the image, as with wide dilations on
-// small maps (Chen et al., "Rethinking Atrous Convolution", 2017, §3.1). For each tap, a product
-// over channels of only those pixels that the tap meets.
+// Convolutions of stride 1 with most taps outside the image, as wide dilations have on small maps
+// (Chen et al., "Rethinking Atrous Convolution", 2017, §3.1). For each tap, the product over
+// channels is computed only for the pixels that the tap meets.
 #ifndef CHAIRLIFT_OPS_LINEAR_DILATED_H_
 #define CHAIRLIFT_OPS_LINEAR_DILATED_H_
 

@@ -52,8 +52,8 @@ struct GemmOperands {
 };
 
 // Whether PackedGemm() copies A before it multiplies, once per call. It does if rows of A are not
-// contiguous, or if their distance makes the rows of a register tile share fewer than four of the
-// 64 sets of a first-level cache, so that they evict each other.
+// contiguous. It also does if the rows of a register tile would evict each other: their distance
+// makes them share fewer than four of the 64 sets of a first-level cache.
 bool PacksRows(int64_t m, int64_t a_row_stride, int64_t a_k_stride);
 
 // Rows [0, m) of panels [first, last) of C. C must not overlap A or B.

@@ -1,8 +1,8 @@
 // The order of tasks of several clients that share threads.
 //
-// Clients get equal bytes: one that brings many or large tasks delays another's by at most one task
-// of its own. Tasks of one client share its turns in the same way: a small task passes large ones
-// that wait, until each of them could have had as many bytes.
+// Clients get equal bytes: a client with many or large tasks delays another's by at most one task.
+// Tasks of one client share its turns in the same way: a small task passes large ones that wait,
+// until each of those could have had the same number of bytes.
 #ifndef CHAIRLIFT_SERVER_HTTP_BYTE_TURNS_H_
 #define CHAIRLIFT_SERVER_HTTP_BYTE_TURNS_H_
 

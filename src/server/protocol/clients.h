@@ -34,8 +34,8 @@ struct Client {
   std::shared_ptr<ByteBudget> bytes;  // in bodies and unread answers
 };
 
-// The errors for a client that has its limit of requests in flight, and for bytes for which
-// `lacking`, its share or the whole, has no room.
+// The errors for a client that has reached its limit of requests in flight, or that sends bytes for
+// which there is no room. `lacking`: the full budget, its own share or the whole.
 Error TooManyRequests(const Client& client, int limit);
 Error TooManyBytes(const Client& client, const ByteBudget& lacking);
 

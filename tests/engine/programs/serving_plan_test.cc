@@ -39,11 +39,11 @@ TEST(PlanServingTest, BatchingIsRefusedWhereItIsNotProved) {
 TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
   const auto refusal = [](const auto& plan) { return std::string(plan.status().message()); };
   EXPECT_THAT(refusal(PlanServing({.max_batch_tokens = 9}, {true, ""}, 1)),
-              HasSubstr("max_batch_tokens is 9, but policy 'window' does not use it; 'tokens' or "
+              HasSubstr("max_batch_tokens is 9, but policy 'window' does not use it; 'packed' or "
                         "'continuous' does"));
   EXPECT_THAT(
       refusal(PlanTokenServing({.queue_delay_us = 7}, {}, 1)),
-      HasSubstr("policy 'tokens' does not use it; 'window' or 'length_dp' or 'staged' does"));
+      HasSubstr("policy 'packed' does not use it; 'window' or 'length_dp' or 'staged' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.latency_objective_us = 7}, {}, 1)),
               HasSubstr("latency_objective_us is 7"));
   EXPECT_THAT(refusal(PlanPaddedServing({.policy = "naive", .latency_objective_us = 7}, "", 1)),
@@ -55,7 +55,7 @@ TEST(PlanServingTest, WhatThePolicyWouldIgnoreIsRefusedWithWhoWouldNot) {
               HasSubstr("preferred_batch_sizes is [2, 4], but policy 'cellular' does not use it; "
                         "'window' does"));
   EXPECT_THAT(refusal(PlanTokenServing({.time_slice_us = 0}, {}, 1)),
-              HasSubstr("time_slice_us is 0, but policy 'tokens' does not use it"));
+              HasSubstr("time_slice_us is 0, but policy 'packed' does not use it"));
   EXPECT_THAT(refusal(PlanServing({.padding_mask = "mask"}, {true, ""}, 1)),
               HasSubstr("padding_mask is 'mask', but policy 'window' does not use it"));
   EXPECT_THAT(refusal(PlanServing({.prefix_caching = false}, {true, ""}, 1)),

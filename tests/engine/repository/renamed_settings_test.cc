@@ -81,5 +81,29 @@ TEST(RenamedSettingsTest, AnOldNameWorksInConfigPbtxtAndWarns) {
   EXPECT_THAT(log.Lines(), ElementsAre(HasSubstr("time_slice_us")));
 }
 
+TEST(RenamedSettingsTest, AnOldPolicyWorksInModelYamlAndWarns) {
+  for (const Renamed& renamed : RenamedPolicies()) {
+    testing::TempFolder folder;
+    testing::WriteFile(folder / "model.yaml", std::string("policy: ") + renamed.from + "\n");
+    const CapturedLog log;
+    const StatusOr<FolderConfig> read = ReadModelFolder(folder / "");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->config.policy, renamed.to);
+    EXPECT_THAT(log.Lines(), ElementsAre(AllOf(HasSubstr(renamed.from), HasSubstr(renamed.to))));
+  }
+}
+
+// A program that embeds the engine gives no file.
+TEST(RenamedSettingsTest, AnOldPolicyWorksInTheConfigOfAProgramAndWarns) {
+  testing::TempFolder folder;
+  const std::string model = testing::WriteFile(folder / "m.onnx", testing::DoublingModel().Bytes());
+  const auto engine = Engine::Create({.workers = 1});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const CapturedLog log;
+  const Status loaded = (*engine)->LoadModel("m", model, {.policy = "tokens"});
+  EXPECT_THAT(std::string(loaded.message()), HasSubstr("policy 'packed' cannot serve this model"));
+  EXPECT_THAT(log.Lines(), ElementsAre(HasSubstr("`tokens` is now `packed`")));
+}
+
 }  // namespace
 }  // namespace chairlift

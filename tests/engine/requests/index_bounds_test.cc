@@ -110,7 +110,7 @@ TEST_P(EncoderIndexTest, NamesTheInputAndThePlaceInIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, EncoderIndexTest,
-                         ::testing::Values("", "tokens", "naive", "length_dp", "window", "none"));
+                         ::testing::Values("", "packed", "naive", "length_dp", "window", "none"));
 
 // Tokens that are left out are not computed, and so not to blame.
 TEST(IndexBoundTest, ElementsThatAreLeftOutAreNotLookedAt) {

@@ -20,9 +20,9 @@ namespace chairlift {
 struct CellProgram {
   std::vector<std::unique_ptr<Cell>> cells;  // in the numbering of AddNode()
   UnfolderFactory unfolder;
-  // By cell, for cells whose steps may run one after the other in one task: for each input, the
-  // output of the previous step that it reads, or −1 if it reads none. Empty, or absent, for
-  // others.
+  // By cell, for cells whose steps may run one after the other in one task. For each input: the
+  // output of the previous step that it reads; −1: it reads none. Empty or absent for other
+  // cells.
   std::vector<std::vector<int>> feeds;
   std::span<const int> FeedsOf(int cell) const {
     const auto at = static_cast<size_t>(cell);

@@ -69,10 +69,10 @@ class GeneratingRequest final : public RequestGraph {
   // They have been computed.
   void CompleteSource();
 
-  // What its node must compute, with the given number of tokens (0: all): new tokens of one
-  // sequence, of one sequence per hypothesis, or of one per forced token, each of which continues
-  // the one before. Empty: there is no room for its keys and values now, and the node is tried
-  // again later. `copies`: of keys and values, to be made before, whether or not it is empty.
+  // The new tokens that its node must compute, at most `tokens` (0: all), by sequence. There is one
+  // sequence, or one for each hypothesis, or one for each forced token that continues the one
+  // before. Empty: there is no room for its keys and values now; the node is tried again later.
+  // `copies`: of keys and values, to be made before, whether or not it is empty.
   std::vector<StepTokens> Begin(int64_t tokens, std::vector<BlockPool::Copy>& copies);
   // Preempts it: returns all its blocks. Next comes a node of its prompt and its answer so far,
   // without beams. Returns the number of tokens that its node had left to compute.

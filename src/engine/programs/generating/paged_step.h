@@ -18,8 +18,8 @@ namespace chairlift {
 struct StepTokens {
   std::span<const int64_t> tokens;
   int64_t cached = 0;  // tokens before them
-  // All blocks of the sequence. Those with new tokens belong to it alone, and to those next to it
-  // in the step that continue it: with the same blocks, and its new tokens among theirs before.
+  // All blocks of the sequence. Blocks with new tokens belong to it alone. Only the sequences next
+  // to it that continue it share them: its new tokens are cached tokens of theirs.
   std::span<const int64_t> blocks;
   // For a model with an encoder: the number of source tokens, and the blocks with their keys and
   // values.

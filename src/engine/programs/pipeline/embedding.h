@@ -16,8 +16,8 @@ namespace chairlift {
 // or [rows, size].
 Status CheckEmbedding(const EmbeddingConfig& config, const Signature& wired);
 
-// The output with one vector per token, for models that are pooled: those of all rows concatenated,
-// [tokens, size]. "num_tokens" has the number of each row.
+// For models that are pooled: the output with a vector for each token of all rows, [tokens, size].
+// "num_tokens" has the number of tokens of each row.
 inline constexpr const char* kTokenEmbeddings = "token_embeddings";
 
 // The outputs that clients see. With an embedding: "embedding" and "pooled", [rows, size], and

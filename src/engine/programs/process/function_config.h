@@ -35,8 +35,8 @@ struct FunctionConfig {
   // them is foreign code.
   std::vector<std::filesystem::path> data_folders = {};
   int workers = 1;
-  // When all workers have been busy for a second, more are started, up to this many; they end when
-  // they were not needed for a minute. 0: never more.
+  // If all workers have been busy for a second, more are started, up to this number. A worker that
+  // was not needed for a minute ends. 0: never more than `workers`.
   int max_workers = 0;
   // Warm stand-bys in addition to the workers: each replaces a worker that has ended.
   int spare_workers = 0;

@@ -27,8 +27,8 @@ struct PlacedTensor {
   friend bool operator==(const PlacedTensor&, const PlacedTensor&) = default;
 };
 
-// To the worker: a batch. If a room is not 0, the message carries a descriptor of a new region of
-// that many bytes for the slot: first the inputs', then the outputs'.
+// To the worker: a batch. A room that is not 0 is the size in bytes of a new region for the slot,
+// whose descriptor comes with the message: first that of the inputs, then that of the outputs.
 struct RunMessage {
   uint64_t sequence = 0;
   uint32_t slot = 0;

@@ -1,4 +1,4 @@
-#include "batching/policies/tokens.h"
+#include "batching/policies/packed.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ constexpr int kSizesLast = 256;
 
 double ToDouble(Duration duration) { return static_cast<double>(duration.count()); }
 
-class TokensScheduler : public WholeRequestScheduler {
+class PackedScheduler : public WholeRequestScheduler {
  public:
   using WholeRequestScheduler::WholeRequestScheduler;
   bool takes_turns() const override { return true; }
@@ -111,8 +111,8 @@ BatchSizes TokenSizesOf(const PolicyOptions& options, CellType type) {
   return sizes;
 }
 
-StatusOr<std::unique_ptr<Scheduler>> MakeTokensScheduler(const PolicyOptions& options) {
-  return std::make_unique<TokensScheduler>(options);
+StatusOr<std::unique_ptr<Scheduler>> MakePackedScheduler(const PolicyOptions& options) {
+  return std::make_unique<PackedScheduler>(options);
 }
 
 }  // namespace chairlift

@@ -1,5 +1,5 @@
-// The tokens policy, case by case and its bound on overtaking.
-#include "batching/policies/tokens.h"
+// The packed policy, case by case and its bound on overtaking.
+#include "batching/policies/packed.h"
 
 #include <gmock/gmock.h>
 
@@ -22,9 +22,9 @@ CellGraph Tokens(int32_t tokens, CellType type = 0) {
   return graph;
 }
 
-class TokensTest : public ::testing::Test {
+class PackedTest : public ::testing::Test {
  protected:
-  void Make(const PolicyOptions& options) { scheduler_ = MakePolicy("tokens", options); }
+  void Make(const PolicyOptions& options) { scheduler_ = MakePolicy("packed", options); }
   void Arrive(BatchRequestId id, int32_t tokens, ClientId client = 0, CellType type = 0) {
     scheduler_->Arrive(id, Tokens(tokens, type), client, At(0), {});
   }
@@ -48,7 +48,7 @@ class TokensTest : public ::testing::Test {
   std::map<WorkerId, TaskId> running_;
 };
 
-TEST_F(TokensTest, ABatchIsTheOldestWhoseTokensFitTheBudget) {
+TEST_F(PackedTest, ABatchIsTheOldestWhoseTokensFitTheBudget) {
   Make({.max_batch_size = 100});
   for (BatchRequestId id : {1, 2, 3}) Arrive(id, 40);
   EXPECT_EQ(scheduler_->waiting(), 3);
@@ -60,7 +60,7 @@ TEST_F(TokensTest, ABatchIsTheOldestWhoseTokensFitTheBudget) {
   EXPECT_THAT(Next(), ElementsAre(3));
 }
 
-TEST_F(TokensTest, AWorkerHasOneTaskAtATime) {
+TEST_F(PackedTest, AWorkerHasOneTaskAtATime) {
   Make({.max_batch_size = 10});
   for (BatchRequestId id : {1, 2}) Arrive(id, 10);
   EXPECT_THAT(Next(), ElementsAre(1));
@@ -83,7 +83,7 @@ class FakeTeamCosts : public TeamCosts {
   double share_;
 };
 
-TEST_F(TokensTest, WhereAFewWaitAllWorkersRunOneBatch) {
+TEST_F(PackedTest, WhereAFewWaitAllWorkersRunOneBatch) {
   const FakeTeamCosts costs(0.6);  // 83% of what each does alone
   Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
   Arrive(1, 60);
@@ -108,7 +108,7 @@ TEST_F(TokensTest, WhereAFewWaitAllWorkersRunOneBatch) {
   EXPECT_THAT(Next(0), IsEmpty());
 }
 
-TEST_F(TokensTest, ATeamTakesAWholeBatch) {
+TEST_F(PackedTest, ATeamTakesAWholeBatch) {
   const FakeTeamCosts costs(0.6);
   Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
   for (BatchRequestId id : {1, 2, 3, 4}) Arrive(id, 25);
@@ -116,7 +116,7 @@ TEST_F(TokensTest, ATeamTakesAWholeBatch) {
   EXPECT_TRUE(task_->by_team);
 }
 
-TEST_F(TokensTest, NobodyWaitsForAMuchLongerTask) {
+TEST_F(PackedTest, NobodyWaitsForAMuchLongerTask) {
   const FakeTeamCosts costs(0.6);
   Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
   Arrive(1, 100);  // 60 us by both
@@ -128,7 +128,7 @@ TEST_F(TokensTest, NobodyWaitsForAMuchLongerTask) {
   EXPECT_THAT(Next(1), IsEmpty());
 }
 
-TEST_F(TokensTest, WorkersThatDoWorseTogetherStayAlone) {
+TEST_F(PackedTest, WorkersThatDoWorseTogetherStayAlone) {
   const FakeTeamCosts costs(0.67);  // 74.6%
   Make({.max_batch_size = 100, .workers = 2, .team_costs = &costs});
   Arrive(1, 60);
@@ -138,7 +138,7 @@ TEST_F(TokensTest, WorkersThatDoWorseTogetherStayAlone) {
   EXPECT_THAT(Next(1), ElementsAre(2));
 }
 
-TEST_F(TokensTest, ARequestLargerThanTheBudgetRidesAlone) {
+TEST_F(PackedTest, ARequestLargerThanTheBudgetRunsAlone) {
   Make({.max_batch_size = 100});
   Arrive(1, 500);
   Arrive(2, 499);
@@ -148,7 +148,7 @@ TEST_F(TokensTest, ARequestLargerThanTheBudgetRidesAlone) {
   EXPECT_THAT(Next(), ElementsAre(2));
 }
 
-TEST_F(TokensTest, RequestsOfOneTurnWaitBehindOneOfThem) {
+TEST_F(PackedTest, RequestsOfOneTurnWaitBehindOneOfThem) {
   Make({.max_batch_size = 100});
   for (BatchRequestId id : {1, 2, 3, 4, 5}) ArriveInTurn(id, 50, 9);
   Arrive(6, 50);
@@ -164,7 +164,7 @@ TEST_F(TokensTest, RequestsOfOneTurnWaitBehindOneOfThem) {
   EXPECT_EQ(scheduler_->waiting(), 0);
 }
 
-TEST_F(TokensTest, AShortRequestGoesBeforeTheOtherLongOnesOfATurn) {
+TEST_F(PackedTest, AShortRequestGoesBeforeTheOtherLongOnesOfATurn) {
   Make({.max_batch_size = 100});
   for (BatchRequestId id : {1, 2, 3}) ArriveInTurn(id, 500, 9);
   EXPECT_THAT(Next(), ElementsAre(1));
@@ -175,7 +175,7 @@ TEST_F(TokensTest, AShortRequestGoesBeforeTheOtherLongOnesOfATurn) {
   EXPECT_THAT(Next(), ElementsAre(2));
 }
 
-TEST_F(TokensTest, NodesOfOneRequestTakeTurnsWithOthers) {
+TEST_F(PackedTest, NodesOfOneRequestTakeTurnsWithOthers) {
   Make({.max_batch_size = 100});
   CellGraph graph;
   for (int i = 0; i < 4; ++i) graph.Add(0, 50);
@@ -188,7 +188,7 @@ TEST_F(TokensTest, NodesOfOneRequestTakeTurnsWithOthers) {
   EXPECT_THAT(Next(), ElementsAre(1));
 }
 
-TEST_F(TokensTest, ACancelledRequestLeavesItsPlaceToTheNextOfItsTurn) {
+TEST_F(PackedTest, ACancelledRequestLeavesItsPlaceToTheNextOfItsTurn) {
   Make({.max_batch_size = 100});
   for (BatchRequestId id : {1, 2, 3, 4}) ArriveInTurn(id, 100, 9);
   EXPECT_TRUE(scheduler_->Cancel(1, At(0)));
@@ -200,7 +200,7 @@ TEST_F(TokensTest, ACancelledRequestLeavesItsPlaceToTheNextOfItsTurn) {
   EXPECT_THAT(Next(), IsEmpty());
 }
 
-TEST_F(TokensTest, AClientsRequestsKeepTheirOrderWhateverTheirTurns) {
+TEST_F(PackedTest, AClientsRequestsKeepTheirOrderWhateverTheirTurns) {
   Make({.max_batch_size = 100});
   ArriveInTurn(1, 100, 9);
   ArriveInTurn(2, 100, 9, /*client=*/1);
@@ -212,7 +212,7 @@ TEST_F(TokensTest, AClientsRequestsKeepTheirOrderWhateverTheirTurns) {
   EXPECT_THAT(Next(), ElementsAre(3));
 }
 
-TEST_F(TokensTest, WhoDoesNotFitIsPassedAndIsNext) {
+TEST_F(PackedTest, ARequestThatDoesNotFitIsPassedAndIsNext) {
   Make({.max_batch_size = 100});
   Arrive(1, 60);
   Arrive(2, 60);
@@ -225,7 +225,7 @@ TEST_F(TokensTest, WhoDoesNotFitIsPassedAndIsNext) {
   EXPECT_THAT(Next(), ElementsAre(3));
 }
 
-TEST_F(TokensTest, WhatWaitsIsSharedOutAmongIdleWorkers) {
+TEST_F(PackedTest, WhatWaitsIsSharedOutAmongIdleWorkers) {
   Make({.max_batch_size = 100, .workers = 3});
   for (BatchRequestId id = 1; id <= 6; ++id) Arrive(id, 10);
   EXPECT_THAT(Next(2), ElementsAre(1, 2));
@@ -236,7 +236,7 @@ TEST_F(TokensTest, WhatWaitsIsSharedOutAmongIdleWorkers) {
   EXPECT_THAT(Next(1), ElementsAre(7, 8, 9));  // the others are busy
 }
 
-TEST_F(TokensTest, SharesOfUnequalRequestsAreAsEvenAsTheyCanBe) {
+TEST_F(PackedTest, SharesOfUnequalRequestsAreAsEvenAsTheyCanBe) {
   Make({.max_batch_size = 100, .workers = 2});
   Arrive(1, 50);
   Arrive(2, 60);
@@ -245,7 +245,7 @@ TEST_F(TokensTest, SharesOfUnequalRequestsAreAsEvenAsTheyCanBe) {
   EXPECT_THAT(Next(1), ElementsAre(2));
 }
 
-TEST_F(TokensTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
+TEST_F(PackedTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
   Make({.max_batch_size = 100, .workers = 2, .cell_types = {{.min_batch_size = 32}}});
   for (BatchRequestId id = 1; id <= 6; ++id) Arrive(id, 10);
   EXPECT_THAT(Next(0), ElementsAre(1, 2, 3, 4, 5, 6));
@@ -256,7 +256,7 @@ TEST_F(TokensTest, NothingIsSharedOutWherePiecesWouldBeTooSmall) {
 }
 
 // 16 tokens cost what one does; from 128 on the machine becomes no faster.
-TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
+TEST_F(PackedTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
   LengthCosts costs;
   ASSERT_TRUE(costs
                   .AddType({{1, 0, microseconds(100)},
@@ -276,7 +276,7 @@ TEST_F(TokensTest, TheBudgetAndTheSmallestShareFollowFromTheCosts) {
   EXPECT_THAT(Next(0), ElementsAre(6, 7, 8));
 }
 
-TEST_F(TokensTest, ABudgetIsNeverSmallButWhereItIsGiven) {
+TEST_F(PackedTest, ABudgetIsNeverSmallButWhereItIsGiven) {
   LengthCosts costs;  // in proportion
   ASSERT_TRUE(costs.AddType({{1, 0, microseconds(10)}, {64, 0, microseconds(640)}}).ok());
   PolicyOptions options = {.max_batch_size = 4096, .costs = &costs};
@@ -288,7 +288,7 @@ TEST_F(TokensTest, ABudgetIsNeverSmallButWhereItIsGiven) {
   EXPECT_EQ(TokenSizesOf(options, 0).max, 9);
 }
 
-TEST_F(TokensTest, AShortRequestOvertakesALongOneThatHasJustCome) {
+TEST_F(PackedTest, AShortRequestOvertakesALongOneThatHasJustCome) {
   Make({.max_batch_size = 100});
   Arrive(1, 100);
   Arrive(2, 10);
@@ -298,7 +298,7 @@ TEST_F(TokensTest, AShortRequestOvertakesALongOneThatHasJustCome) {
   EXPECT_THAT(Next(), ElementsAre(1));
 }
 
-TEST_F(TokensTest, ALongRequestIsNotOvertakenByMoreThanItsOwnTokens) {
+TEST_F(PackedTest, ALongRequestIsNotOvertakenByMoreThanItsOwnTokens) {
   std::mt19937 random(1);
   std::geometric_distribution<int> length(0.01);
   Make({.max_batch_size = 1});  // one by one
@@ -330,7 +330,7 @@ TEST_F(TokensTest, ALongRequestIsNotOvertakenByMoreThanItsOwnTokens) {
   EXPECT_GT(overtakings, 100);
 }
 
-TEST_F(TokensTest, AClientsRequestsKeepTheirOrderAndMayShareABatch) {
+TEST_F(PackedTest, AClientsRequestsKeepTheirOrderAndMayShareABatch) {
   Make({.max_batch_size = 100});
   Arrive(1, 90, 7);
   Arrive(2, 10, 7);
@@ -341,7 +341,7 @@ TEST_F(TokensTest, AClientsRequestsKeepTheirOrderAndMayShareABatch) {
   EXPECT_THAT(Next(), ElementsAre(4, 3));
 }
 
-TEST_F(TokensTest, AClientsRequestDoesNotPassAnEarlierOneThatDoesNotFit) {
+TEST_F(PackedTest, AClientsRequestDoesNotPassAnEarlierOneThatDoesNotFit) {
   Make({.max_batch_size = 100});
   Arrive(1, 50);
   Arrive(2, 60, 7);
@@ -352,7 +352,7 @@ TEST_F(TokensTest, AClientsRequestDoesNotPassAnEarlierOneThatDoesNotFit) {
   EXPECT_THAT(Next(), ElementsAre(3));
 }
 
-TEST_F(TokensTest, ACancelledRequestDoesNotHoldBackItsClientsNextOne) {
+TEST_F(PackedTest, ACancelledRequestDoesNotHoldBackItsClientsNextOne) {
   Make({.max_batch_size = 10});
   Arrive(1, 10, 7);
   Arrive(2, 90, 7);  // as if after 280 tokens
@@ -365,7 +365,7 @@ TEST_F(TokensTest, ACancelledRequestDoesNotHoldBackItsClientsNextOne) {
   }
 }
 
-TEST_F(TokensTest, TypesDoNotMixAndTheEarliestGoesFirst) {
+TEST_F(PackedTest, TypesDoNotMixAndTheEarliestGoesFirst) {
   Make({.max_batch_size = 100});
   Arrive(1, 20, 0, 5);
   Arrive(2, 20, 0, 3);
@@ -376,14 +376,14 @@ TEST_F(TokensTest, TypesDoNotMixAndTheEarliestGoesFirst) {
   EXPECT_THAT(Next(), ElementsAre(2));
 }
 
-TEST_F(TokensTest, RequestsOfNoTokensCountAsOne) {
+TEST_F(PackedTest, RequestsOfNoTokensCountAsOne) {
   Make({.max_batch_size = 2});
   for (BatchRequestId id : {1, 2, 3}) Arrive(id, 0);
   EXPECT_THAT(Next(), ElementsAre(1, 2));
   EXPECT_EQ(task_->rows, 0);
 }
 
-TEST_F(TokensTest, ACancelledRequestLeavesAtOnceUnlessItRuns) {
+TEST_F(PackedTest, ACancelledRequestLeavesAtOnceUnlessItRuns) {
   Make({.max_batch_size = 10});
   Arrive(1, 10);
   Arrive(2, 10);

@@ -46,7 +46,7 @@ class Ours:
 def compare_batch(report, model, ways, lengths, folder, rounds):
     """A batch of 32."""
     requests = encoders.requests_of(lengths)
-    sides = {"ours": Ours(model, lengths, "tokens", folder)}
+    sides = {"ours": Ours(model, lengths, "packed", folder)}
     own = {policy: Ours(model, lengths, policy, folder, most) for policy, most in OWN.items()}
     best = {peer: encoder_peers.best_of(of_peer, requests) for peer, of_peer in ways.items()}
     named = {way.name: way for of_peer in ways.values() for way in of_peer}
@@ -82,7 +82,7 @@ def compare_full_load(report, model, ways, name, folder, rounds, seconds, own=()
     count = max(32, int(PEER_TOKENS[model.name] * len(lengths) / sum(lengths)))
     lengths = lengths[:count]
     requests = encoders.requests_of(lengths)
-    ours = Ours(model, lengths, "tokens", folder)
+    ours = Ours(model, lengths, "packed", folder)
     best = {peer: encoder_peers.best_of(of_peer, requests[:count // 3]) for peer, of_peer in ways.items()}
     calls = {"ours": lambda: ours.full(seconds)}
     calls |= {peer: lambda w=w: count / w.seconds(requests) for peer, w in best.items()}
@@ -106,7 +106,7 @@ def compare_full_load(report, model, ways, name, folder, rounds, seconds, own=()
 def compare_fixed(report, model, folder, rounds, seconds):
     """RTE's lengths against a fixed length, and how near to the bound that is."""
     lengths = encoders.draw_lengths("RTE", 512)
-    sides = {"varying": Ours(model, lengths, "tokens", folder), "fixed": Ours(model, [128], "tokens", folder)}
+    sides = {"varying": Ours(model, lengths, "packed", folder), "fixed": Ours(model, [128], "packed", folder)}
     results = harness.in_turns(rounds, **{n: lambda s=s: s.full(seconds) for n, s in sides.items()})
     tokens = {n: [r["tokens_per_s"] for r in of_side] for n, of_side in results.items()}
     machine = report.head["peak"][str(load.WORKERS)]["gflops"] * 1e9
@@ -126,7 +126,7 @@ PARTS = ("batch", "fixed", "full")
 
 def main():
     args = harness.arguments(
-        "ragged", quick=dict(action="store_true", help="MiniLM alone, short rounds"),
+        "packed", quick=dict(action="store_true", help="MiniLM alone, short rounds"),
         rounds=dict(type=int, default=3), seconds=dict(type=float, default=3.0, help="of a load, each round"),
         only=dict(default="", help="models whose name holds this"),
         parts=dict(nargs="*", default=PARTS, choices=PARTS, help="a batch of 32, RTE beside a fixed length, full load"),
@@ -134,7 +134,7 @@ def main():
     if args.quick:
         args.rounds, args.seconds, args.only = 3, 2.0, args.only or "minilm"
     harness.build_programs("peak", "sequence_load")
-    report = harness.Report("ragged", args.output, [load.WORKERS])
+    report = harness.Report("packed", args.output, [load.WORKERS])
     report.head["peak"] = harness.measure_peak(load.WORKERS)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
