@@ -837,6 +837,10 @@ Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
         fmt::format("output '{}' is the tensor of scores, not maps of labels", name));
     opsets.emplace("", kMaxOpset);  // a model of ai.onnx.ml alone need not import it
   }
+  for (std::string& note : DropDictVectorizers(*model.mutable_graph())) {
+    imported->notes.push_back(std::move(note));
+    opsets.emplace("", kMaxOpset);
+  }
   Reader reader(std::move(functions), data_folder);
   CHAIRLIFT_ASSIGN_OR_RETURN(imported->graph,
                              reader.ReadMain(*model.mutable_graph(), weights, opsets));

@@ -66,6 +66,9 @@ Rule DynamicQuantizeMatMul;
 Rule MatMulIntegerToFloat;
 Rule QGemm;
 
+// Strings: text.cc.
+Rule Tokenizer;
+
 // Domain ai.onnx.ml: ml.cc.
 Rule ArrayFeatureExtractor;
 Rule Binarizer;
@@ -83,6 +86,7 @@ Rule TreeEnsembleRegressor;
 Rule SvmClassifier;
 Rule SvmRegressor;
 // encoders.cc:
+Rule DictVectorizer;
 Rule CategoryMapper;
 Rule LabelEncoder;
 Rule OneHotEncoder;
