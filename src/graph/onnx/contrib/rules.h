@@ -26,6 +26,10 @@ Rule FusedMatMulActivation;
 Rule GatherBlockQuantized;
 Rule MatMulNBits;
 
+// Mixtures of experts: experts.cc.
+Rule MoE;
+Rule QMoE;
+
 // Channels come last: channels_last.cc.
 Rule GroupNorm;
 Rule NhwcConv;
