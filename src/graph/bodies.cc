@@ -1,4 +1,4 @@
-// Consistency of control flow nodes with their sub-graphs.
+// Control flow nodes and their sub-graphs.
 #include "graph/bodies.h"
 
 #include <cstdint>
@@ -92,6 +92,19 @@ Status CheckBodies(const Node& node) {
   }
   const Call call{node, *bodies[0].second, inputs};
   return node.def->name == "Loop" ? CheckLoop(call) : CheckScan(call);
+}
+
+const Value* FindText(const Graph& graph, bool constants) {
+  for (const Value& value : graph.values) {
+    if (value.dtype == DType::kBytes && (constants || !value.is_constant())) return &value;
+  }
+  for (const Node& node : graph.nodes) {
+    for (const auto& [name, body] : Subgraphs(node)) {
+      const Value* const inside = body == nullptr ? nullptr : FindText(*body, constants);
+      if (inside != nullptr) return inside;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace chairlift

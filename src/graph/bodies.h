@@ -1,4 +1,4 @@
-// Consistency of control flow nodes with their sub-graphs.
+// Control flow nodes and their sub-graphs: whether they are consistent, and what they contain.
 #ifndef CHAIRLIFT_GRAPH_BODIES_H_
 #define CHAIRLIFT_GRAPH_BODIES_H_
 
@@ -10,6 +10,10 @@ namespace chairlift {
 // of both. For other operators: checks that there is no sub-graph. Passes and the runtime rely on
 // this.
 Status CheckBodies(const Node& node);
+
+// A value of the graph or of its sub-graphs that has strings; null if there is none. `constants`:
+// whether constants count.
+const Value* FindText(const Graph& graph, bool constants);
 
 }  // namespace chairlift
 

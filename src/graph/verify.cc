@@ -80,14 +80,6 @@ class Verifier {
     for (const auto& [attribute, body] : Subgraphs(node)) {
       if (body == nullptr) return Internal("{}: {} is empty", where, attribute);
       captures += body->num_captures;
-      const auto text = std::find_if(body->values.begin(), body->values.end(),
-                                     [](const Value& v) { return v.dtype == DType::kBytes; });
-      if (text != body->values.end()) {
-        return Unimplemented(
-            "{}: {} has strings ('{}'), which are not supported inside If, Loop "
-            "and Scan; move them out of the sub-graph",
-            where, attribute, text->name);
-      }
       CHAIRLIFT_RETURN_IF_ERROR(
           Annotate(Verifier(*body).Run(), fmt::format("{}: {}", where, attribute)));
     }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <optional>
 
+#include "chairlift/text.h"
+
 namespace chairlift {
 namespace {
 
@@ -75,7 +77,7 @@ class Stack {
     // A slice counts twice: by itself and as a part of the result. kKeptBytes is the overhead of
     // each slice that is kept, however small.
     constexpr int64_t kKeptBytes = 512;
-    bytes_left_ -= 2 * static_cast<int64_t>(slice.byte_size()) + kKeptBytes;
+    bytes_left_ -= 2 * static_cast<int64_t>(ContentBytes(slice)) + kKeptBytes;
     if (bytes_left_ < 0) {
       return absl::OutOfRangeError(fmt::format(
           "{}: the scan outputs of {} iterations need more memory than one task may have",
@@ -117,6 +119,7 @@ class Stack {
                     from + static_cast<size_t>(o) * inner, inner);
       }
     }
+    if (dtype == DType::kBytes) out = out.Clone();  // the slices own the strings
     slices_.clear();
     return out;
   }

@@ -10,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "chairlift/text.h"
 #include "device/device.h"
+#include "graph/bodies.h"
 #include "graph/narrow.h"
 #include "runtime/graph_runner.h"
 
@@ -178,9 +179,8 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
     impl->outputs[i].shape = StoredShape(value);
   }
   impl->device = options.device;
-  const auto text = std::find_if(impl->graph.values.begin(), impl->graph.values.end(),
-                                 [](const Value& v) { return v.dtype == DType::kBytes; });
-  if (!options.device->is_host() && text != impl->graph.values.end()) {
+  const Value* const text = FindText(impl->graph, true);
+  if (!options.device->is_host() && text != nullptr) {
     return Unimplemented("'{}' has strings, which only device 'cpu' computes with, not '{}'",
                          text->name, options.device->name());
   }

@@ -975,6 +975,35 @@ TEST_F(ContribTest, BiasAddAndBiasSplitGelu) {
                           ::testing::FloatEq(static_cast<float>(3 * gelu(-1)))));
 }
 
+// Two experts of one number; each token takes the one of its larger logit.
+TEST_F(ContribTest, MixturesOfExpertsRouteEachToken) {
+  const auto set = [](ContribNode& m) {
+    m.model.Input("x", kFloat, {"batch", "length", 1}).Input("r", kFloat, {"rows", 2});
+    m.node.Int("k", 1).Int("normalize_routing_weights", 1).String("activation_type", "relu");
+  };
+  const Tensor x = Tensor::Of<float>({1, 3, 1}, {1, 2, -3});
+  const Tensor r = Tensor::Of<float>({3, 2}, {5, 0, 0, 5, 5, 0});
+  ContribNode plain("MoE", {"x", "r", "w1", "", "w2", "b2"});
+  set(plain);
+  plain.model.Floats("w1", {2, 1, 1}, {1, 10}).Floats("w2", {2, 1, 1}, {1, -1});
+  plain.model.Floats("b2", {2, 1}, {0.5f, 0});
+  const Tensor y = plain.Run({x, r})[0];
+  EXPECT_EQ(y.shape(), x.shape());
+  EXPECT_THAT(Values(y), ElementsAre(1.5f, -20, 0.5f));
+
+  ContribNode quantized("QMoE", {"x", "r", "w1", "s1", "", "w2", "s2"});
+  set(quantized);
+  quantized.node.Int("expert_weight_bits", 8);
+  for (const char* w : {"w1", "w2"}) {
+    auto* codes = quantized.model.Tensor(w, kUInt8, {2, 1, 1});
+    for (const int code : {129, 130}) codes->add_int32_data(code);
+  }
+  quantized.model.Floats("s1", {2, 1}, {1, 5}).Floats("s2", {2, 1}, {1, -0.5f});
+  EXPECT_THAT(Values(quantized.Run({x, r})[0]), ElementsAre(1, -20, 0));
+  quantized.node.String("quant_type", "fp4");
+  EXPECT_THAT(RefusedBecause(quantized), HasSubstr("quant_type 'fp4'"));
+}
+
 TEST_F(ContribTest, QLinearReduceMeanAndWhere) {
   ContribNode mean("QLinearReduceMean", {"x", "xs", "xz", "ys", "yz"});
   mean.model.Input("x", kUInt8, {2, 4});

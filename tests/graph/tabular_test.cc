@@ -878,21 +878,117 @@ TEST(TextGraphTest, CastsFromAndToStrings) {
   EXPECT_THAT(TextList(got[1]), ElementsAre("0.1", "-INF", "3"));
 }
 
-TEST(TextGraphTest, StringsInsideSubgraphsAreRefused) {
+// As skl2onnx writes CountVectorizer and TfidfVectorizer.
+TEST(TextGraphTest, TokensOfAVectorizer) {
+  const auto tokens = [](const std::string& expression, int64_t least,
+                         const std::vector<std::string>& texts) {
+    OneNode m("Tokenizer", {"x"}, {"y"}, "com.microsoft");
+    m.model.Input("x", kString, {"n"});
+    m.node.String("tokenexp", expression).String("pad_value", "#");
+    m.node.Int("mincharnum", least).Int("mark", 0);
+    const auto imported = m.model.Import();
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    const auto got = testing::Evaluate(imported->graph, {TextTensor({std::ssize(texts)}, texts)});
+    EXPECT_EQ(got[0].shape()[0], std::ssize(texts));
+    return TextList(got[0]);
+  };
+  EXPECT_THAT(tokens("[a-zA-Z0-9_]+", 1, {"Hello, world_1!", "", "a-b c"}),
+              ElementsAre("Hello", "world_1", "#", "#", "#", "#", "a", "b", "c"));
+  EXPECT_THAT(tokens("\\b\\w\\w+\\b", 1, {"I am here"}), ElementsAre("am", "here"));
+  EXPECT_THAT(tokens("[a-z]+", 3, {"ab abc abcd"}), ElementsAre("abc", "abcd"));
+  EXPECT_THAT(tokens(".", 1, {"a\xc3\xa9", "b"}), ElementsAre("a", "\xc3\xa9", "b", "#"));
+  EXPECT_THAT(tokens("[0-9]+", 1, {"none", "at all"}), ElementsAre());
+}
+
+TEST(TextGraphTest, TokensBetweenSeparators) {
+  OneNode m("Tokenizer", {"x"}, {"y"}, "com.microsoft");
+  m.model.Input("x", kString, {2, 1});
+  m.Strings("separators", {" ", "[.]", "\\?", "--+"});
+  m.node.String("pad_value", "<pad>").Int("mincharnum", 1).Int("mark", 1);
+  const auto imported = m.model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto got =
+      testing::Evaluate(imported->graph, {TextTensor({2, 1}, {"Who? me.you --- x-y ", "one"})});
+  EXPECT_EQ(got[0].shape(), (Shape{2, 1, 6}));
+  EXPECT_THAT(TextList(got[0]), ElementsAre("\x02", "Who", "me", "you", "x-y", "\x03", "\x02",
+                                            "one", "\x03", "<pad>", "<pad>", "<pad>"));
+}
+
+TEST(TextGraphTest, TokenizersRefuseWhatTheyHaveNot) {
+  const auto refused = [](const char* name, const std::string& expression, int64_t least = 1) {
+    OneNode m("Tokenizer", {"x"}, {"y"}, "com.microsoft");
+    m.model.Input("x", kString, {"n"});
+    if (std::string(name) == "separators") m.Strings(name, {expression});
+    if (std::string(name) == "tokenexp") m.node.String(name, expression);
+    m.node.String("pad_value", "#").Int("mincharnum", least).Int("mark", 0);
+    return m.Refused();
+  };
+  EXPECT_THAT(refused("tokenexp", "(?u)\\b\\w+"), HasSubstr("has '(?u'"));
+  EXPECT_THAT(refused("tokenexp", "\\pL+"), HasSubstr("has '\\p'"));
+  EXPECT_THAT(refused("tokenexp", "[a-z"), HasSubstr("a class without an end"));
+  EXPECT_THAT(refused("tokenexp", "a*"), HasSubstr("matches nothing at all"));
+  EXPECT_THAT(refused("separators", "(,|)"), HasSubstr("matches nothing at all"));
+  EXPECT_THAT(refused("tokenexp", ".", 2), HasSubstr("'mincharnum' is 2"));
+  EXPECT_THAT(refused("tokenexp", "a", 0), HasSubstr("'mincharnum' is 0"));
+  EXPECT_THAT(refused("", ""), HasSubstr("'separators' and 'tokenexp'"));
+
+  OneNode m("Tokenizer", {"x"}, {"y"}, "com.microsoft");
+  m.model.Input("x", kString, {"n"});
+  m.node.String("tokenexp", "a").String("pad_value", "#").Int("mincharnum", 1).Int("mark", 0);
+  const auto imported = m.model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  WeightCache weights;
+  SoloTeam team;
+  const Tensor broken = TextTensor({1}, {"a\xff"});
+  const auto ran = EvaluateNode(imported->graph.nodes[0], {&broken, 1}, weights, team, 0);
+  EXPECT_THAT(Message(ran.status()), HasSubstr("not UTF-8"));
+}
+
+// A pipeline of a vectorizer and a linear model.
+TEST(TextGraphTest, TokensAreCounted) {
   ModelBuilder m(17);
-  m.Input("c", onnx::TensorProto::BOOL, {}).Input("t", kString, {"n"});
-  auto node = m.Node("If", {"c"}, {"y"});
-  for (const char* branch : {"then_branch", "else_branch"}) {
-    onnx::GraphProto* body = node.Body(branch);
-    body->set_name(branch);
-    auto* inner = body->add_node();
-    inner->set_op_type("Identity");
-    inner->add_input("t");
-    inner->add_output("out");
-    body->add_output()->set_name("out");
-  }
-  m.Output("y");
-  EXPECT_THAT(Message(m.Import().status()), HasSubstr("not supported inside If, Loop"));
+  m.Input("text", kString, {"n", 1}).Output("y");
+  m.Ints("flat", {-1});
+  m.Node("Reshape", {"text", "flat"}, {"flattened"});
+  m.Node("StringNormalizer", {"flattened"}, {"lower"}).String("case_change_action", "LOWER");
+  m.Node("Tokenizer", {"lower"}, {"tokens"})
+      .Domain("com.microsoft")
+      .String("tokenexp", "[a-zA-Z0-9_]+")
+      .String("pad_value", "#")
+      .Int("mincharnum", 1)
+      .Int("mark", 0);
+  m.Node("Flatten", {"tokens"}, {"rows"});
+  auto counts = m.Node("TfIdfVectorizer", {"rows"}, {"y"});
+  counts.Int("min_gram_length", 1).Int("max_gram_length", 1).Int("max_skip_count", 0);
+  counts.String("mode", "TF").Ints("ngram_counts", {0}).Ints("ngram_indexes", {1, 0});
+  auto* pool = counts.Attribute("pool_strings", onnx::AttributeProto::STRINGS);
+  for (const char* word : {"good", "bad"}) pool->add_strings(word);
+  const auto imported = m.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto got =
+      testing::Evaluate(imported->graph, {TextTensor({3, 1}, {"Good, GOOD day", "bad", ""})});
+  EXPECT_EQ(got[0].shape(), (Shape{3, 2}));
+  EXPECT_THAT(ListOf<float>(got[0]), ElementsAre(0, 2, 1, 0, 0, 0));
+}
+
+TEST(TextGraphTest, RegexFullMatchComparesWholeStrings) {
+  const auto matches = [](const std::string& pattern, const std::vector<std::string>& texts) {
+    OneNode m("RegexFullMatch", {"x"}, {"y"}, "", 20);
+    m.model.Input("x", kString, {"n"});
+    m.node.String("pattern", pattern);
+    const auto imported = m.model.Import();
+    EXPECT_TRUE(imported.ok()) << imported.status();
+    const auto got = testing::Evaluate(imported->graph, {TextTensor({std::ssize(texts)}, texts)});
+    return std::vector<bool>(got[0].values<bool>().begin(), got[0].values<bool>().end());
+  };
+  EXPECT_THAT(matches("(\\W|^)[\\w.\\-]{0,25}@(yahoo|gmail)\\.com(\\W|$)",
+                      {"account@gmail.com", "account@hotmail.com", "", "a@yahoo.com "}),
+              ElementsAre(true, false, false, true));
+  EXPECT_THAT(matches("a|ab", {"ab", "abc", "xab"}), ElementsAre(true, false, false));
+  OneNode refused("RegexFullMatch", {"x"}, {"y"}, "", 20);
+  refused.model.Input("x", kString, {"n"});
+  refused.node.String("pattern", "(?i)yes");
+  EXPECT_THAT(refused.Refused(), HasSubstr("has '(?i'"));
 }
 
 // --- Maps ----------------------------------------------------------------------------------------
@@ -911,6 +1007,48 @@ TEST(ZipMapTest, MapsAtTheOutputsBecomeTheTensorOfScores) {
   EXPECT_EQ(imported->graph.values[imported->graph.outputs[0]].name, "z");
   const auto got = testing::Evaluate(imported->graph, {Tensor::Of<float>({1, 2}, {3, 4})});
   EXPECT_THAT(ListOf<float>(got[0]), ElementsAre(3, 4));
+}
+
+void DeclareMap(ModelBuilder& m, const std::string& name, int key, int value) {
+  auto* input = m.model().mutable_graph()->add_input();
+  input->set_name(name);
+  auto* map = input->mutable_type()->mutable_map_type();
+  map->set_key_type(key);
+  map->mutable_value_type()->mutable_tensor_type()->set_elem_type(value);
+}
+
+TEST(DictVectorizerTest, AMapAtTheInputsBecomesItsRowsOfNumbers) {
+  for (const bool texts : {true, false}) {
+    OneNode m("DictVectorizer", {"x"}, {"z"});
+    DeclareMap(m.model, "x", texts ? kString : kInt64, kFloat);
+    if (texts) m.Strings("string_vocabulary", {"height", "width"});
+    if (!texts) m.Ints("int64_vocabulary", {7, 5});
+    const auto imported = m.model.Import();
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_THAT(imported->notes,
+                ElementsAre(HasSubstr(texts ? "'x' is a tensor [rows,2] instead of a map; its "
+                                              "columns: height, width"
+                                            : "columns: 7, 5")));
+    const auto got = testing::Evaluate(imported->graph, {Tensor::Of<float>({2, 2}, {1, 2, 3, 4})});
+    EXPECT_THAT(ListOf<float>(got[0]), ElementsAre(1, 2, 3, 4));
+  }
+}
+
+TEST(DictVectorizerTest, OtherMapsAreRefused) {
+  OneNode numbers("DictVectorizer", {"x"}, {"z"});
+  numbers.Strings("string_vocabulary", {"a"});
+  numbers.model.Input("x", kFloat, {"n", 1});
+  EXPECT_THAT(numbers.Refused(), HasSubstr("only supported as an input of the model"));
+  OneNode words("DictVectorizer", {"x"}, {"z"});
+  words.Strings("string_vocabulary", {"a"});
+  DeclareMap(words.model, "x", kString, kString);
+  EXPECT_THAT(words.Refused(), HasSubstr("of type map"));
+  OneNode twice("DictVectorizer", {"x"}, {"z"});
+  twice.Strings("string_vocabulary", {"a"});
+  DeclareMap(twice.model, "x", kString, kFloat);
+  twice.model.Node("Identity", {"x"}, {"w"});
+  twice.model.Output("w");
+  EXPECT_THAT(twice.Refused(), HasSubstr("of type map"));
 }
 
 TEST(ZipMapTest, MapsThatNodesReadAreRefused) {

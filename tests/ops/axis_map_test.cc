@@ -319,6 +319,11 @@ std::vector<Case> Sequences() {
                   Floats({3, 4, 5})},
        .attributes = Attrs({{"distribution", std::string("normal")}, {"dtype", int64_t{1}}}),
        .domain = "chairlift"});
+  cases.push_back({.op = "MixtureOfExperts",
+                   .inputs = {Floats({3, 4}), Floats({3, 2}), Floats({2, 5, 4}), Absent(),
+                              Floats({2, 5}), Floats({2, 4, 5})},
+                   .attributes = Attrs({{"k", int64_t{1}}}),
+                   .domain = "chairlift"});
   cases.push_back({"TensorScatter", {Floats({3, 2, 6, 5}), Floats({3, 2, 2, 5}), Indices({3}, 4)}});
   cases.push_back({"DFT", {Floats({3, 8, 4, 1})}});
   cases.push_back({"DFT", {Floats({3, 8, 4, 2}), Absent(), Int(1)}});

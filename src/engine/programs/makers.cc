@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "graph/bodies.h"
 #include "graph/decoders/decoder.h"
 
 namespace chairlift {
@@ -52,11 +53,7 @@ constexpr Maker kMakers[] = {
 
 // Whether a value that requests bring or that is computed has strings. Other kinds than whole
 // models gather and keep rows by their bytes alone; strings belong to an owner.
-bool HasText(const Graph& graph) {
-  return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) {
-    return value.dtype == DType::kBytes && !value.is_constant();
-  });
-}
+bool HasText(const Graph& graph) { return FindText(graph, false) != nullptr; }
 
 }  // namespace
 

@@ -17,6 +17,7 @@
 #include "chairlift/text.h"
 #include "graph/onnx/attribute_proto.h"
 #include "graph/onnx/contrib/contrib.h"
+#include "graph/onnx/float8_values.h"
 #include "graph/onnx/functions.h"
 #include "graph/onnx/graph_builder.h"
 #include "graph/onnx/node_order.h"
@@ -209,7 +210,8 @@ class Reader {
     // For intermediate values only the type is used. Shapes are inferred; those in files are often
     // left over from before the model's inputs were made dynamic.
     for (const auto& info : proto.value_info()) {
-      if (IsFourBits(scope, info.name())) continue;   // known already
+      if (IsNarrow(scope, info.name())) continue;     // known already
+      if (DeclaresFloat8(info)) continue;             // known from what computes it
       if (info.type().has_sequence_type()) continue;  // resolved by sequences.h
       CHAIRLIFT_ASSIGN_OR_RETURN(ValueInfo declared, Declared(info));
       declared.shape = SymbolicShape();
@@ -242,6 +244,11 @@ class Reader {
       }
       if (four_bits_.contains({&graph, id})) {
         return Unimplemented("output '{}' has elements of 4 bits", output.name());
+      }
+      if (const std::optional<Float8> format = Float8Of(graph, id)) {
+        return Unimplemented(
+            "output '{}' has elements of type {}, which cannot leave a graph; cast it to float32",
+            output.name(), Float8Name(*format));
       }
       const Value& value = graph.values[id];
       const DType declared = scope.declared[output.name()].dtype;
@@ -276,25 +283,45 @@ class Reader {
       return Annotate(tensor.status(), fmt::format("initialiser '{}'", proto.name()));
     }
     CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.name(), *std::move(tensor)));
-    if (chairlift::IsFourBits(proto)) {
-      four_bits_.insert({&scope.graph(), scope.names[proto.name()]});
-    }
+    MarkNarrow(proto, scope, proto.name());
     return absl::OkStatus();
   }
 
-  // 4-bit elements become int8. All calls of a function share its tensors.
+  // Remembers that the constant `name`, which is `proto`, has elements that no DType has.
+  void MarkNarrow(const onnx::TensorProto& proto, Scope& scope, const std::string& name) {
+    const ValueId id = scope.names[name];
+    if (chairlift::IsFourBits(proto)) four_bits_.insert({&scope.graph(), id});
+    MarkFloat8(scope.graph(), id, Float8OfOnnx(proto.data_type()));
+  }
+  void MarkFloat8(const Graph& graph, ValueId id, std::optional<Float8> format) {
+    if (format && id != kNoValue) float8_[{&graph, id}] = *format;
+  }
+  std::optional<Float8> Float8Of(const Graph& graph, ValueId id) const {
+    const auto it = float8_.find({&graph, id});
+    return it == float8_.end() ? std::nullopt : std::optional<Float8>(it->second);
+  }
+  static bool DeclaresFloat8(const onnx::ValueInfoProto& proto) {
+    return proto.type().has_tensor_type() &&
+           Float8OfOnnx(proto.type().tensor_type().elem_type()).has_value();
+  }
+
+  // 4-bit elements become int8, 8-bit floats float32. All calls of a function share its tensors.
   StatusOr<Tensor> Decode(const onnx::TensorProto& proto,
                           const std::optional<RawDataInFile>& in_file, const Scope& scope) {
     if (const auto it = shared_.find(&proto); it != shared_.end()) return it->second;
-    auto tensor = chairlift::IsFourBits(proto) ? DecodeFourBits(proto, data_folder_, in_file)
-                                               : DecodeTensor(proto, data_folder_, in_file);
+    const std::optional<Float8> format = Float8OfOnnx(proto.data_type());
+    auto tensor = format ? DecodeFloat8(proto, *format, data_folder_, in_file)
+                  : chairlift::IsFourBits(proto) ? DecodeFourBits(proto, data_folder_, in_file)
+                                                 : DecodeTensor(proto, data_folder_, in_file);
     if (tensor.ok() && scope.function_depth > 0) shared_[&proto] = *tensor;
     return tensor;
   }
 
-  bool IsFourBits(const Scope& scope, const std::string& name) const {
+  // Whether the value is a constant whose elements no DType has.
+  bool IsNarrow(const Scope& scope, const std::string& name) const {
     const auto it = scope.names.find(name);
-    return it != scope.names.end() && four_bits_.contains({&scope.graph(), it->second});
+    return it != scope.names.end() && (four_bits_.contains({&scope.graph(), it->second}) ||
+                                       Float8Of(scope.graph(), it->second));
   }
 
   // 4-bit weights are read as int8, which makes no difference to these operators only.
@@ -335,7 +362,7 @@ class Reader {
 
   Status ReadInput(const onnx::ValueInfoProto& proto, Scope& scope) {
     // Files of IR version 3 list initialisers as inputs too.
-    if (IsFourBits(scope, proto.name())) return absl::OkStatus();
+    if (IsNarrow(scope, proto.name())) return absl::OkStatus();
     Graph& graph = scope.graph();
     CHAIRLIFT_ASSIGN_OR_RETURN(const ValueInfo info, Declared(proto));
     if (const auto it = scope.names.find(proto.name()); it != scope.names.end()) {
@@ -401,6 +428,7 @@ class Reader {
     Graph& graph = frame.builder.graph();
     const ValueId inner = graph.AddValue(outer_graph.values[outer]);
     if (four_bits_.contains({&outer_graph, outer})) four_bits_.insert({&graph, inner});
+    MarkFloat8(graph, inner, Float8Of(outer_graph, outer));
     if (!graph.values[inner].is_constant()) {
       graph.inputs.push_back(inner);
       ++graph.num_captures;
@@ -448,6 +476,9 @@ class Reader {
       return Annotate(Inline(*function, proto, node, operands, scope), where);
     }
     CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckFourBits(node, scope), where));
+    Float8Inputs float8s;
+    for (const ValueId id : node.inputs) float8s.push_back(Float8Of(scope.graph(), id));
+    CHAIRLIFT_RETURN_IF_ERROR(Annotate(CheckFloat8Inputs(node, float8s), where));
     if (IsSequenceOperator(node)) {
       return Annotate(ReadSequenceNode(proto, operands, node, scope), where);
     }
@@ -477,6 +508,12 @@ class Reader {
     for (const std::string& output : proto.output()) {
       CHAIRLIFT_ASSIGN_OR_RETURN(node.outputs.emplace_back(), DefineOutput(scope, output));
     }
+    if (!node.outputs.empty()) {
+      MarkFloat8(scope.graph(), node.outputs[0], Float8Output(node, float8s));
+    }
+    scope.frame->builder.Begin(node);
+    CHAIRLIFT_RETURN_IF_ERROR(
+        Annotate(NormaliseFloat8(node, float8s, scope.frame->builder), where));
     return scope.frame->builder.Emit(std::move(node));
   }
 
@@ -615,7 +652,8 @@ class Reader {
   }
 
   StatusOr<AttributeValue> DecodeValue(const onnx::AttributeProto& proto, const Scope& scope) {
-    if (AttributeType(proto) != onnx::AttributeProto::TENSOR || chairlift::IsFourBits(proto.t())) {
+    if (AttributeType(proto) != onnx::AttributeProto::TENSOR || chairlift::IsFourBits(proto.t()) ||
+        Float8OfOnnx(proto.t().data_type())) {
       return DecodeAttribute(proto, data_folder_);
     }
     auto tensor = Decode(proto.t(), std::nullopt, scope);
@@ -639,10 +677,11 @@ class Reader {
           "default gives",
           name, proto.attribute(0).ref_attr_name());
     }
-    if (name == "value" && given->has_t() && chairlift::IsFourBits(given->t())) {
+    if (name == "value" && given->has_t() &&
+        (chairlift::IsFourBits(given->t()) || Float8OfOnnx(given->t().data_type()))) {
       CHAIRLIFT_ASSIGN_OR_RETURN(Tensor tensor, Decode(given->t(), std::nullopt, scope));
       CHAIRLIFT_RETURN_IF_ERROR(DefineConstant(scope, proto.output(0), std::move(tensor)));
-      four_bits_.insert({&scope.graph(), scope.names[proto.output(0)]});
+      MarkNarrow(given->t(), scope, proto.output(0));
       return absl::OkStatus();
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(AttributeValue value, DecodeValue(*given, scope));
@@ -754,7 +793,9 @@ class Reader {
   // return its input, or the same value twice.
   StatusOr<ValueId> Named(Scope& scope, ValueId id, const std::string& name) {
     Graph& graph = scope.graph();
-    if (graph.values[id].name == name || four_bits_.contains({&graph, id})) return id;
+    if (graph.values[id].name == name || four_bits_.contains({&graph, id}) || Float8Of(graph, id)) {
+      return id;
+    }
     OnnxNode identity;
     identity.name = node_names_.Take(name + "/Identity");
     identity.op_type = "Identity";
@@ -771,6 +812,7 @@ class Reader {
   std::vector<const Function*> active_;  // functions being inlined, each inside the previous one
   std::unordered_map<const onnx::TensorProto*, Tensor> shared_;  // tensors of functions
   std::set<std::pair<const Graph*, ValueId>> four_bits_;         // constants
+  std::map<std::pair<const Graph*, ValueId>, Float8> float8_;
   UniqueNames value_names_, node_names_;
   std::unordered_set<std::string> main_outputs_;
   DimensionNames dimension_names_;
@@ -794,6 +836,10 @@ Status ReadGraph(onnx::ModelProto& model, const DetachedWeights& weights,
     imported->notes.push_back(
         fmt::format("output '{}' is the tensor of scores, not maps of labels", name));
     opsets.emplace("", kMaxOpset);  // a model of ai.onnx.ml alone need not import it
+  }
+  for (std::string& note : DropDictVectorizers(*model.mutable_graph())) {
+    imported->notes.push_back(std::move(note));
+    opsets.emplace("", kMaxOpset);
   }
   Reader reader(std::move(functions), data_folder);
   CHAIRLIFT_ASSIGN_OR_RETURN(imported->graph,

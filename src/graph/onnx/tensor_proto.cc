@@ -11,6 +11,7 @@
 #include "graph/infer.h"
 #include "graph/onnx/external_data.h"
 #include "ops/linear/huge_tensor.h"
+#include "ops/quantization/float8.h"
 
 namespace chairlift {
 namespace {
@@ -169,8 +170,11 @@ StatusOr<DType> DTypeFromOnnx(int data_type) {
   if (!listed) return InvalidArgument("element type {} is not one that ONNX has", data_type);
   const DataTypeRow& row = kDataTypes[data_type];
   if (row.dtype == DType::kUndefined) {
-    return Unimplemented("element type {} is not supported; {}", row.name,
-                         "export the model in float32, float16, bfloat16 or an integer type");
+    return Unimplemented("element type {} is not supported{}", row.name,
+                         Float8OfOnnx(data_type)
+                             ? " here, only inside a model; cast it to float32"
+                             : "; export the model in float32, float16, bfloat16 or an integer "
+                               "type");
   }
   return row.dtype;
 }

@@ -1,5 +1,5 @@
-// ZipMap of ai.onnx.ml makes maps of the columns of a classifier's scores, only for the model's
-// outputs.
+// Maps at the ends of a model of ai.onnx.ml, which become tensors: those that ZipMap makes of the
+// columns of a classifier's scores, and those that DictVectorizer reads.
 #ifndef CHAIRLIFT_GRAPH_ONNX_ZIP_MAPS_H_
 #define CHAIRLIFT_GRAPH_ONNX_ZIP_MAPS_H_
 
@@ -13,6 +13,11 @@ namespace chairlift {
 // Every output of the model that a ZipMap makes becomes the tensor that the ZipMap reads. Returns
 // the names of these outputs. A ZipMap whose maps other nodes read is left as it is.
 std::vector<std::string> DropZipMaps(onnx::GraphProto& graph);
+
+// A DictVectorizer makes one row of numbers of a map, with a column for each key of its vocabulary.
+// If the map is an input of the model that nothing else reads, the input becomes the tensor of such
+// rows, [rows, columns], and the node an Identity. Returns what changed, in words.
+std::vector<std::string> DropDictVectorizers(onnx::GraphProto& graph);
 
 }  // namespace chairlift
 

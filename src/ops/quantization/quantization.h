@@ -14,6 +14,8 @@ void RegisterIntegerConv(OperatorRegistry& registry);      // ConvInteger, QLine
 void RegisterQuantizedBinary(OperatorRegistry& registry);  // QLinearAdd, QLinearMul
 void RegisterRequantize(OperatorRegistry& registry);
 void RegisterMatMulNBits(OperatorRegistry& registry);
+void RegisterMixtureOfExperts(OperatorRegistry& registry);
+void RegisterRoundToFloat8(OperatorRegistry& registry);  // float8.cc
 
 }  // namespace chairlift
 

@@ -14,6 +14,8 @@ void RegisterQuantization(OperatorRegistry& registry) {
   RegisterQuantizedBinary(registry);
   RegisterRequantize(registry);
   RegisterMatMulNBits(registry);
+  RegisterMixtureOfExperts(registry);
+  RegisterRoundToFloat8(registry);
 }
 
 }  // namespace chairlift

@@ -8,9 +8,11 @@ namespace chairlift {
 void RegisterTabular(OperatorRegistry& registry) {
   RegisterLookup(registry);
   RegisterCoupledProbabilities(registry);
+  RegisterRegexFullMatch(registry);
   RegisterStringCasts(registry);
   RegisterStringNormalizer(registry);
   RegisterStringParts(registry);
+  RegisterTokenizer(registry);
 }
 
 }  // namespace chairlift

@@ -10,19 +10,11 @@
 #include "ops/axis_map.h"
 #include "ops/broadcast.h"
 #include "ops/tabular/tabular.h"
+#include "ops/tabular/text_limit.h"
 #include "tensor/text_types.h"
 
 namespace chairlift {
 namespace {
-
-// The limit of one result: a request's strings are repeated by broadcasting, and a model may repeat
-// that.
-constexpr size_t kMostTextBytes = size_t{1} << 28;
-
-Status MoreThanMostTextBytes() {
-  return absl::OutOfRangeError(
-      fmt::format("its result has more than {} MiB of strings", kMostTextBytes >> 20));
-}
 
 Status InferStringConcat(InferContext& context) { return InferBroadcast(context, DType::kBytes); }
 

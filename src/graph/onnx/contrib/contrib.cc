@@ -109,6 +109,35 @@ constexpr AttributeSpec kQConv[] = {{"auto_pad", Kind::kString},   {"channels_la
                                     {"dilations", Kind::kInts},    {"group", Kind::kInt},
                                     {"kernel_shape", Kind::kInts}, {"pads", Kind::kInts},
                                     {"strides", Kind::kInts}};
+constexpr AttributeSpec kMoE[] = {{"activation_alpha", Kind::kFloat},
+                                  {"activation_beta", Kind::kFloat},
+                                  {"activation_type", Kind::kString},
+                                  {"k", Kind::kInt},
+                                  {"normalize_routing_weights", Kind::kFlag},
+                                  {"swiglu_fusion", Kind::kInt},
+                                  {"swiglu_limit", Kind::kFloat},
+                                  {"use_sparse_mixer", Kind::kFlag}};
+constexpr AttributeSpec kQMoE[] = {{"accuracy_level", Kind::kInt},
+                                   {"activation_alpha", Kind::kFloat},
+                                   {"activation_beta", Kind::kFloat},
+                                   {"activation_type", Kind::kString},
+                                   {"block_size", Kind::kInt},
+                                   {"expert_weight_bits", Kind::kInt},
+                                   {"fc1_expert_weight_bits", Kind::kInt},
+                                   {"fc2_expert_weight_bits", Kind::kInt},
+                                   {"fc3_expert_weight_bits", Kind::kInt},
+                                   {"k", Kind::kInt},
+                                   {"normalize_routing_weights", Kind::kFlag},
+                                   {"quant_type", Kind::kString},
+                                   {"swiglu_fusion", Kind::kInt},
+                                   {"swiglu_limit", Kind::kFloat},
+                                   {"use_sparse_mixer", Kind::kFlag},
+                                   {"weights_prepacked", Kind::kInt}};
+constexpr AttributeSpec kTokenizer[] = {{"mark", Kind::kFlag},
+                                        {"mincharnum", Kind::kInt},
+                                        {"pad_value", Kind::kString},
+                                        {"separators", Kind::kStrings},
+                                        {"tokenexp", Kind::kString}};
 constexpr AttributeSpec kReduce[] = {{"axes", Kind::kInts}, {"keepdims", Kind::kFlag}};
 constexpr AttributeSpec kQGemm[] = {
     {"alpha", Kind::kFloat}, {"transA", Kind::kFlag}, {"transB", Kind::kFlag}};
@@ -210,6 +239,8 @@ constexpr AttributeSpec kCategoryMapper[] = {{"cats_int64s", Kind::kInts},
                                              {"default_string", Kind::kString}};
 constexpr AttributeSpec kOneHotEncoder[] = {
     {"cats_int64s", Kind::kInts}, {"cats_strings", Kind::kStrings}, {"zeros", Kind::kFlag}};
+constexpr AttributeSpec kDictVectorizer[] = {{"int64_vocabulary", Kind::kInts},
+                                             {"string_vocabulary", Kind::kStrings}};
 constexpr AttributeSpec kZipMap[] = {{"classlabels_int64s", Kind::kInts},
                                      {"classlabels_strings", Kind::kStrings}};
 constexpr AttributeSpec kThreshold[] = {{"threshold", Kind::kFloat}};
@@ -218,6 +249,7 @@ constexpr ContribOperator kMlOperators[] = {
     {"ArrayFeatureExtractor", 2, 2, kNone, contrib::ArrayFeatureExtractor},
     {"Binarizer", 1, 1, kThreshold, contrib::Binarizer},
     {"CategoryMapper", 1, 1, kCategoryMapper, contrib::CategoryMapper},
+    {"DictVectorizer", 1, 1, kDictVectorizer, contrib::DictVectorizer},
     {"FeatureVectorizer", 1, kAnyNumber, kFeatures, contrib::FeatureVectorizer},
     {"Imputer", 1, 1, kImputer, contrib::Imputer},
     {"LabelEncoder", 1, 1, kLabelEncoder, contrib::LabelEncoder},
@@ -254,6 +286,7 @@ constexpr ContribOperator kOperators[] = {
     {"GroupQueryAttention", 7, 12, kGroupQueryAttention, contrib::GroupQueryAttention},
     {"MatMulIntegerToFloat", 4, 7, kNone, contrib::MatMulIntegerToFloat},
     {"MatMulNBits", 3, 6, kMatMulNBits, contrib::MatMulNBits},
+    {"MoE", 5, 8, kMoE, contrib::MoE},
     {"MultiHeadAttention", 1, 10, kMultiHeadAttention, contrib::MultiHeadAttention},
     {"NhwcConv", 2, 3, kConv, contrib::NhwcConv},
     {"NhwcFusedConv", 2, 4, kFusedConv, contrib::NhwcFusedConv},
@@ -272,6 +305,7 @@ constexpr ContribOperator kOperators[] = {
     {"QLinearSigmoid", 4, 5, kNone, contrib::QLinearSigmoid},
     {"QLinearSoftmax", 5, 5, kQSoftmax, contrib::QLinearSoftmax},
     {"QLinearWhere", 8, 9, kNone, contrib::QLinearWhere},
+    {"QMoE", 7, 17, kQMoE, contrib::QMoE},
     {"QuantizeLinear", 2, 3, kAxis, contrib::Quantization},
     {"QuickGelu", 1, 1, kAlpha, contrib::QuickGelu},
     {"RotaryEmbedding", 4, 4, kRotaryEmbedding, contrib::RotaryEmbedding},
@@ -279,6 +313,7 @@ constexpr ContribOperator kOperators[] = {
     {"SkipGroupNorm", 4, 5, kGroupNorm, contrib::SkipGroupNorm},
     {"SkipLayerNormalization", 3, 5, kEpsilon, contrib::SkipLayerNormalization},
     {"SkipSimplifiedLayerNormalization", 3, 4, kEpsilon, contrib::SkipSimplifiedLayerNormalization},
+    {"Tokenizer", 1, 1, kTokenizer, contrib::Tokenizer},
 };
 
 std::span<const ContribOperator> OperatorsOf(std::string_view domain) {
@@ -328,11 +363,6 @@ Status CheckAttributes(const OnnxNode& node, std::span<const AttributeSpec> spec
 std::string InsteadOfContrib(const OnnxNode& node) {
   if (const auto meant = Closest(node.op_type, ContribOperators(node.domain))) {
     return fmt::format("; did you mean '{}'?", *meant);
-  }
-  if (node.op_type == "Tokenizer") {
-    return ": it splits text for a vectorizer of scikit-learn; serve the pipeline as a Python "
-           "model "
-           "(docs/guides/tabular.md#any-model-through-python)";
   }
   return "; export the model without this operator, or serve it as a Python model "
          "(docs/reference/operators.md, docs/guides/python-models.md)";

@@ -157,6 +157,12 @@ Status OneHotEncoder(Maker& make) {
 }
 
 // Maps at the model's outputs are dropped before (zip_maps.h).
+Status DictVectorizer(Maker&) {
+  return Unimplemented(
+      "its map is only supported as an input of the model that nothing else reads, with numbers as "
+      "values; give the columns as a tensor");
+}
+
 Status ZipMap(Maker&) {
   return Unimplemented(
       "its maps are only supported as outputs of the model, which then are tensors; convert a "

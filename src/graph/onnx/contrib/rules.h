@@ -26,6 +26,10 @@ Rule FusedMatMulActivation;
 Rule GatherBlockQuantized;
 Rule MatMulNBits;
 
+// Mixtures of experts: experts.cc.
+Rule MoE;
+Rule QMoE;
+
 // Channels come last: channels_last.cc.
 Rule GroupNorm;
 Rule NhwcConv;
@@ -66,6 +70,9 @@ Rule DynamicQuantizeMatMul;
 Rule MatMulIntegerToFloat;
 Rule QGemm;
 
+// Strings: text.cc.
+Rule Tokenizer;
+
 // Domain ai.onnx.ml: ml.cc.
 Rule ArrayFeatureExtractor;
 Rule Binarizer;
@@ -83,6 +90,7 @@ Rule TreeEnsembleRegressor;
 Rule SvmClassifier;
 Rule SvmRegressor;
 // encoders.cc:
+Rule DictVectorizer;
 Rule CategoryMapper;
 Rule LabelEncoder;
 Rule OneHotEncoder;
