@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -134,6 +135,21 @@ std::optional<Dim> Quotient(std::span<const Dim> total, std::span<const Dim> par
     t->symbols.erase(it);
   }
   return ToDim(*t);
+}
+
+std::vector<Dim> ElementsOfType(DType dtype, std::vector<Dim> elements) {
+  const double most = std::ldexp(1.0, dtype == DType::kInt32 ? 31 : 63);
+  for (Dim& d : elements) {
+    const auto factors = Factorise({&d, 1});
+    if (!factors) {  // of a larger number than is read, if not unknown before
+      d = Dim::Unknown();
+      continue;
+    }
+    const int sizes = static_cast<int>(factors->symbols.size());
+    const int bits = sizes == 0 ? 0 : 12 + 8 * (sizes - 1);
+    if (std::ldexp(static_cast<double>(factors->number), bits) >= most) d = Dim::Unknown();
+  }
+  return elements;
 }
 
 Dim AtMost(const Dim& symbol, int64_t limit) {

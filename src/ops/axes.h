@@ -34,6 +34,10 @@ Dim AtMost(const Dim& symbol, int64_t limit);
 // Whether `d` is AtMost(symbol, n) for an n above 1.
 bool IsAtMost(const Dim& d, const Dim& symbol);
 
+// `elements` as a tensor of this integer type holds them: those that may not fit it are unknown. A
+// size counts as up to 4,096, and each further one that it is multiplied with as up to 256.
+std::vector<Dim> ElementsOfType(DType dtype, std::vector<Dim> elements);
+
 // The product of dimensions as one dimension: a number, a symbol, a symbol that combines both
 // ("12*batch"), or unknown.
 Dim Product(std::span<const Dim> dims);

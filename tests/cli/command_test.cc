@@ -225,6 +225,26 @@ TEST_F(CommandTest, InspectTellsSignaturePassesMemoryAndDiagnosis) {
               AllOf(HasSubstr("/nowhere/x.svg"), Not(HasSubstr("operators, after"))));
 }
 
+// Each inner loop ends, and the outer one does not: only the time limit of the trial run ends it.
+TEST_F(CommandTest, InspectStopsATrialRunThatDoesNotEnd) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"batch", 2}).Output("y", testing::kFloat);
+  m.Tensor("trips", testing::kInt64, {})->add_int64_data(int64_t{1} << 62);
+  m.Tensor("inner_trips", testing::kInt64, {})->add_int64_data(1000);
+  const auto loop = [](testing::NodeBuilder node) {
+    testing::GraphProtoBuilder body(node.Body("body"));
+    body.Input("i", testing::kInt64, {}).Input("c", testing::kBool, {});
+    body.Input("s", testing::kFloat, {"batch", 2});
+    body.Output("c", testing::kBool).Output("t", testing::kFloat);
+    return body;
+  };
+  auto outer = loop(m.Node("Loop", {"trips", "", "x"}, {"y"}));
+  loop(outer.Node("Loop", {"inner_trips", "", "s"}, {"t"})).Node("Neg", {"s"}, {"t"});
+  const Outcome inspected = Run({"inspect", File("endless.onnx", m.Bytes())});
+  EXPECT_EQ(inspected.code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output, HasSubstr("trial run: stopped after"));
+}
+
 // Its seeds are an input of the graph that no request sends.
 TEST_F(CommandTest, AModelThatDrawsRandomNumbersTakesASeed) {
   testing::ModelBuilder m(17);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <limits>
 
 #include "graph/model_builder.h"
 
@@ -80,6 +81,83 @@ std::function<void(GraphProtoBuilder&)> WithInts(const std::string& op,
     m.Node(op, {"x", "n"}, {"y"});
   };
 }
+
+// y = x · a number that `build` makes as "n" of "rows", the number of rows.
+std::function<void(GraphProtoBuilder&)> TimesNumberOf(
+    const std::function<void(GraphProtoBuilder&)>& build) {
+  return [=](GraphProtoBuilder& m) {
+    m.Ints("first", {0});
+    m.Node("Shape", {"x"}, {"shape"});
+    m.Node("Gather", {"shape", "first"}, {"rows"});
+    build(m);
+    m.Node("Cast", {"n"}, {"number"}).Int("to", kFloat);
+    m.Node("Mul", {"x", "number"}, {"y"});
+  };
+}
+// n: how many of the last rows there are, at most `most`.
+std::function<void(GraphProtoBuilder&)> TimesLastRows(int64_t most) {
+  return TimesNumberOf([=](GraphProtoBuilder& m) {
+    m.Ints("start", {most});
+    m.Ints("end", {std::numeric_limits<int64_t>::max()});
+    m.Tensor("zero", kInt64, {})->add_int64_data(0);
+    m.Tensor("one", kInt64, {})->add_int64_data(1);
+    m.Node("Squeeze", {"rows"}, {"limit"});
+    m.Node("Range", {"zero", "limit", "one"}, {"places"});
+    m.Node("Slice", {"places", "start", "end"}, {"last"});
+    m.Node("Shape", {"last"}, {"n"});
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers, BatchAxisTest,
+    ::testing::Values(
+        Case{"of the last row", {"b", 4}, TimesLastRows(-1), ""},
+        Case{"of the last rows, which may be fewer", {"b", 4}, TimesLastRows(-4), "Slice"},
+        Case{"of rows from before the first on",
+             {"b", 4},
+             TimesLastRows(std::numeric_limits<int64_t>::min()),
+             "Slice"},
+        Case{"rows - rows",
+             {"b", 4},
+             TimesNumberOf([](GraphProtoBuilder& m) {
+               m.Node("Sub", {"rows", "rows"}, {"n"});
+             }),
+             ""},
+        Case{"rows in 32 bits - rows",
+             {"b", 4},
+             TimesNumberOf([](GraphProtoBuilder& m) {
+               m.Node("Cast", {"rows"}, {"narrow"}).Int("to", onnx::TensorProto::INT32);
+               m.Node("Cast", {"narrow"}, {"wide"}).Int("to", kInt64);
+               m.Node("Sub", {"wide", "rows"}, {"n"});
+             }),
+             ""},
+        // A product that wraps is 0 for any number of rows, not the product.
+        Case{"a product cast to 32 bits - the product",
+             {"b", 4},
+             TimesNumberOf([](GraphProtoBuilder& m) {
+               m.Ints("large", {int64_t{1} << 32});
+               m.Node("Mul", {"rows", "large"}, {"product"});
+               m.Node("Cast", {"product"}, {"narrow"}).Int("to", onnx::TensorProto::INT32);
+               m.Node("Cast", {"narrow"}, {"wide"}).Int("to", kInt64);
+               m.Node("Sub", {"wide", "product"}, {"n"});
+             }),
+             "Mul"},
+        Case{"a product in 32 bits - the product",
+             {"b", 4},
+             TimesNumberOf([](GraphProtoBuilder& m) {
+               for (const char* name : {"c", "d"}) {
+                 m.Tensor(name, onnx::TensorProto::INT32, {})->add_int32_data(65536);
+               }
+               m.Ints("large", {int64_t{1} << 32});
+               m.Node("Cast", {"rows"}, {"narrow"}).Int("to", onnx::TensorProto::INT32);
+               m.Node("Mul", {"narrow", "c"}, {"once"});
+               m.Node("Mul", {"once", "d"}, {"twice"});
+               m.Node("Cast", {"twice"}, {"wide"}).Int("to", kInt64);
+               m.Node("Mul", {"rows", "large"}, {"product"});
+               m.Node("Sub", {"wide", "product"}, {"n"});
+             }),
+             "Mul"}),
+    [](const auto& info) { return std::to_string(info.index); });
 
 INSTANTIATE_TEST_SUITE_P(
     Elementwise, BatchAxisTest,

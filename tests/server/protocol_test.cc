@@ -153,6 +153,34 @@ TEST_F(ServerTest, RepositoryRequestsHaveEachFieldOnce) {
   EXPECT_EQ(Ask(Post("/v2/repository/index", R"({"a":{"ready":1},"ready":true})")).status, 200);
 }
 
+// Whatever a chat template reads of them: roles, parts and tool calls.
+TEST_F(ServerTest, MessagesOfAChatHaveEachFieldOnce) {
+  Serve();
+  const struct {
+    const char* messages;
+    const char* error;
+  } kCases[] = {
+      {R"([{"role":"user","content":"a","content":"b"}])",
+       "\"content\" is given twice in messages[0]"},
+      {R"([{"role":"user","content":"a"},{"role":"user","role":"system","content":"a"}])",
+       "\"role\" is given twice in messages[1]"},
+      {R"([{"role":"user","content":"a","r\u006fle":"system"}])",
+       "\"role\" is given twice in messages[0]"},
+      {R"([{"role":"user","content":[{"type":"text","text":"a"},{"text":"a","text":"b"}]}])",
+       "\"text\" is given twice in messages[0].content[1]"},
+      {R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","name":"g"}}]}])",
+       "\"name\" is given twice in messages[0].tool_calls[0].function"},
+      {R"([{"role":"user","content":"a","mine":[[{"b":{"c":null,"c":null}}]]}])",
+       "\"c\" is given twice in messages[0].mine[0][0].b"},
+  };
+  for (const auto& test : kCases) {
+    const HttpAnswer refused =
+        Ask(Post("/v1/chat/completions", fmt::format(R"({{"messages":{}}})", test.messages)));
+    EXPECT_EQ(refused.status, 400) << test.messages;
+    EXPECT_EQ(json::parse(refused.body)["error"]["message"], test.error) << test.messages;
+  }
+}
+
 TEST_F(ServerTest, TargetsMayNameTheSite) {
   Serve();
   EXPECT_EQ(

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace chairlift::analysis {
 namespace {
@@ -241,6 +242,16 @@ bool Line::HasSign(int sign) const {
                        [](const Factor& f) { return LeastOf(f).has_value(); });
   };
   return number * sign >= 0 && std::all_of(products.begin(), products.end(), fits);
+}
+
+bool Line::FitsIn(DType dtype) const {
+  const int bits = dtype == DType::kFloat ? 24 : dtype == DType::kInt32 ? 31 : 63;
+  double most = std::abs(static_cast<double>(number));
+  for (const auto& [factors, times] : products) {
+    const int sizes = 12 + 8 * (static_cast<int>(factors.size()) - 1);
+    most += std::ldexp(std::abs(static_cast<double>(times)), sizes);
+  }
+  return most <= std::ldexp(1.0, bits);
 }
 
 // Each index is at 0 or at its axis's end, and each size that grows it is at its minimum.

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "chairlift/tensor.h"
+
 namespace chairlift::analysis {
 
 // Names of sizes that no dimension of a file can have. A batch has B ≥ 1 sequences, each with P ≥ 0
@@ -83,6 +85,9 @@ struct Line {
   std::optional<Line> With(int axis, const Line& place) const;
   // With axis i renumbered as to[i]; −1: the axis is removed, and had one entry.
   Line Moved(std::span<const int> to) const;
+  // Whether an element of this type holds it exactly, for sizes up to 4,096. Each further factor of
+  // a product counts as up to 256: products of sizes are numbers of entries.
+  bool FitsIn(DType dtype) const;
   // The minimum over all sizes and all indices into `dims`; absent if there is no bound.
   std::optional<int64_t> Least(std::span<const Line> dims) const;
   std::optional<int64_t> Most(std::span<const Line> dims) const;

@@ -217,13 +217,7 @@ Pattern Pattern::OfConstant(const Tensor& constant) {
   if (shape.rank() == 1 && IsInteger(constant.dtype()) && size <= kMostElements) {
     const std::vector<int64_t> values = *Integers(constant, kMostElements);
     std::vector<Line> list;
-    for (const int64_t n : values) {
-      if (TooLarge(n)) {  // INT64_MAX means the end
-        list.push_back(Line::Number(n > 0 ? kMostNumber : -kMostNumber));
-      } else {
-        list.push_back(Line::Number(n));
-      }
-    }
+    for (const int64_t n : values) list.push_back(Line::Number(n));
     return OfList(constant.dtype(), std::move(list));
   }
   bool equal = true;
@@ -300,6 +294,11 @@ bool Pattern::Possible(int64_t m) const {
     }
   }
   return true;
+}
+
+bool Pattern::Exact() const {
+  const auto exact = [this](const Line& line) { return line.FitsIn(dtype); };
+  return kind == Kind::kLine ? exact(line) : std::all_of(list.begin(), list.end(), exact);
 }
 
 void Pattern::Simplify(bool by_value) {

@@ -100,6 +100,8 @@ struct Pattern {
   Pattern WithMarks(bool set) const;
   // For slopes and curves: the pattern of what is added to them.
   Pattern Added() const;
+  // Whether its lines are what its type holds: a 32-bit integer wraps, and a float rounds.
+  bool Exact() const;
   // Removes conditions that are always true or false, alone or given others, and those without
   // effect. Tables are compared by bytes, or `by_value`, where 0 and -0 are equal.
   void Simplify(bool by_value = false);

@@ -312,6 +312,10 @@ Status PatternReader::Visit(const Node& node) {
     return Unimplemented("it is not followed");
   }
   StatusOr<Pattern> followed = Follow(node);
+  if (followed.ok()) {
+    followed->dtype = TypeOf(node);
+    if (!followed->Exact()) followed = Unimplemented("its numbers may be too large for their type");
+  }
   if (!followed.ok()) {
     auto dims = IsElementwise(*node.def) ? SpreadDims(node) : std::nullopt;
     if (!dims) return followed.status();
@@ -323,7 +327,6 @@ Status PatternReader::Visit(const Node& node) {
     return followed.status();
   }
   Pattern pattern = *std::move(followed);
-  pattern.dtype = TypeOf(node);
   if (!pattern.known() && pattern.kind != Pattern::Kind::kTuples) {
     return Unimplemented("it is not followed");
   }
@@ -557,11 +560,15 @@ StatusOr<Pattern> PatternReader::Slice(const Node& node) {
       LimitTokens(dim.number);
       return true;
     };
-    // Negative numbers count from the end. For other lines the sign is known.
+    // Negative numbers count from the end. For other lines the sign is known. A place before the
+    // first entry is the first entry; where that depends on sizes, the line does not hold.
     const auto place = [&](const Line& at) -> std::optional<Line> {
       if (const auto least = at.Least({}); least && *least >= 0) return at;
-      if (const auto most = at.Most({}); most && *most < 0) return Line::Sum(dim, at);
-      return std::nullopt;
+      const auto most = at.Most({});
+      const auto behind = most && *most < 0 ? Line::Sum(dim, at) : std::nullopt;
+      if (behind && behind->is_negative()) return Line();
+      const auto least = behind ? behind->Least({}) : std::nullopt;
+      return least && *least >= 0 ? behind : std::nullopt;
     };
     auto start = place(*cut.start);
     // As many of the last entries as there are tokens.

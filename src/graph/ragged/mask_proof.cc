@@ -189,6 +189,13 @@ StatusOr<MaskRule> MaskProof::RuleOf(ValueId mask) {
   if (most != 0.0f || (least != 0.0f && !(least <= -kHidingScore))) {
     return Unimplemented("adds {} and {} to keys that count", least, most);
   }
+  if (shown.conditions.empty() && rule.input >= 0) {
+    // In a sequence of hidden tokens alone, the key that is lowered least counts most.
+    const float lowest = Extreme(table.WithMarks(false), false);
+    if (lowest != rule.hidden) {
+      return Unimplemented("adds {} and {} where the mask is 0", lowest, rule.hidden);
+    }
+  }
   const Line apart = *Line::Sum(Line::Index(rank - 1), Line::Index(rank - 2), -1);
   const Line seen = *Line::Sum(Line(), apart, -1);
   const Line later = *Line::Sum(apart, Line::Number(1), -1);

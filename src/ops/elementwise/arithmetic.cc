@@ -88,7 +88,7 @@ Status InferArithmetic(InferContext& context) {
   for (size_t i = 0; i < count; ++i) {
     elements.push_back(ApplyToDims<Op>((*x)[x->size() == 1 ? 0 : i], (*y)[y->size() == 1 ? 0 : i]));
   }
-  context.set_output_elements(0, std::move(elements));
+  context.set_output_elements(0, ElementsOfType(context.dtype(0), std::move(elements)));
   return absl::OkStatus();
 }
 

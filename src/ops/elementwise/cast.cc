@@ -87,7 +87,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileCast(const CompileContext& context) {
 Status InferTo(InferContext& context, DType to) {
   CHAIRLIFT_RETURN_IF_ERROR(InferPassedOn(context));
   context.set_output(0, to, context.shape(0));
-  if (!kIndexTypes.Contains(to)) context.outputs()[0].elements.reset();
+  auto& elements = context.outputs()[0].elements;
+  if (!kIndexTypes.Contains(to)) elements.reset();
+  if (elements) elements = ElementsOfType(to, *std::move(elements));
   return absl::OkStatus();
 }
 

@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <map>
+#include <optional>
+#include <string>
 
 #include "graph/decoders/decoder_models.h"
 #include "graph/decoders/without_past.h"
@@ -268,6 +272,95 @@ TEST(PatternTest, ListsThatAreTooShortAreNotFollowed) {
   PatternReader reader(graph);
   for (const Node& node : graph.nodes) {
     EXPECT_EQ(reader.Visit(node).ok(), node.def->name == "Shape") << node.Describe();
+  }
+}
+
+// y of x [length], by nodes that `build` adds.
+Pattern Followed(const std::function<void(testing::ModelBuilder&)>& build) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kInt64, {"n"}).Output("y");
+  m.Node("Shape", {"x"}, {"sizes"});
+  build(m);
+  const auto imported = m.Import();
+  EXPECT_TRUE(imported.ok()) << imported.status();
+  if (!imported.ok()) return {};
+  Graph graph = imported->graph;
+  graph.values[static_cast<size_t>(graph.inputs[0])].shape =
+      SymbolicShape({Dim::Symbol(Size::kNew)});
+  PatternReader reader(graph);
+  for (const Node& node : graph.nodes) (void)reader.Visit(node);
+  return reader.of(graph.outputs[0]);
+}
+
+// {a, length} op {b, length}.
+Pattern OfLargeNumbers(const char* op, int64_t a, int64_t b) {
+  return Followed([&](testing::ModelBuilder& m) {
+    m.Ints("a", {a}).Ints("b", {b});
+    m.Node("Concat", {"a", "sizes"}, {"as"}).Int("axis", 0);
+    m.Node("Concat", {"b", "sizes"}, {"bs"}).Int("axis", 0);
+    m.Node(op, {"as", "bs"}, {"y"});
+  });
+}
+
+TEST(PatternTest, LargeNumbersOfListsAreExact) {
+  constexpr int64_t kLarge = int64_t{1} << 62;
+  const Pattern difference = OfLargeNumbers("Sub", kLarge, kLarge - 2);
+  ASSERT_EQ(difference.list.size(), 2U);
+  EXPECT_EQ(difference.list[0], Line::Number(2));
+  for (const char* op : {"Greater", "Equal", "Less", "Mod"}) {
+    const Pattern compared = OfLargeNumbers(op, kLarge, kLarge - 2);
+    if (!compared.known()) continue;
+    const auto elements = compared.Elements();
+    ASSERT_TRUE(elements && elements->size() == 2) << op;
+    EXPECT_EQ((*elements)[0], Line::Number(op == std::string("Greater") ? 1
+                                           : op == std::string("Mod")   ? 2
+                                                                        : 0))
+        << op;
+  }
+  const Pattern wrapped = OfLargeNumbers("Add", kLarge, kLarge);  // as the operator adds
+  ASSERT_EQ(wrapped.list.size(), 2U);
+  EXPECT_EQ(wrapped.list[0], Line::Number(std::numeric_limits<int64_t>::min()));
+}
+
+TEST(PatternTest, NumbersThatTheirTypeMayNotHoldAreNotFollowed) {
+  // The length · 2^16, times.
+  const auto scaled = [](int64_t type, int times) {
+    return Followed([=](testing::ModelBuilder& m) {
+      m.Ints("c", {65536});
+      m.Node("Cast", {"c"}, {"factor"}).Int("to", type);
+      m.Node("Cast", {"sizes"}, {"v0"}).Int("to", type);
+      for (int i = 0; i < times; ++i) {
+        const std::string from = "v" + std::to_string(i);
+        m.Node("Mul", {from, "factor"}, {i + 1 == times ? "y" : "v" + std::to_string(i + 1)});
+      }
+    });
+  };
+  EXPECT_TRUE(scaled(testing::kInt64, 2).known());
+  EXPECT_TRUE(scaled(onnx::TensorProto::INT32, 1).known());
+  EXPECT_FALSE(scaled(onnx::TensorProto::INT32, 2).known());
+  EXPECT_FALSE(scaled(testing::kFloat, 1).known());
+  const Line length = Line::Of(Size::kNew);
+  std::optional<Line> power = length;
+  for (int i = 1; i < 8; ++i) power = Line::Product(*power, length);
+  EXPECT_TRUE(length.FitsIn(DType::kFloat));
+  EXPECT_FALSE(power->FitsIn(DType::kInt64));
+}
+
+TEST(PatternTest, EntriesBeforeTheFirstAreNotTaken) {
+  const auto last = [](int64_t start) {
+    return Followed([=](testing::ModelBuilder& m) {
+      m.Ints("start", {start}).Ints("end", {std::numeric_limits<int64_t>::max()});
+      m.Tensor("zero", testing::kInt64, {})->add_int64_data(0);
+      m.Tensor("one", testing::kInt64, {})->add_int64_data(1);
+      m.Node("Squeeze", {"sizes"}, {"length"});
+      m.Node("Range", {"zero", "length", "one"}, {"places"});
+      m.Node("Slice", {"places", "start", "end"}, {"y"});
+    });
+  };
+  EXPECT_EQ(last(-1).dims, std::vector<Line>{Line::Number(1)});
+  EXPECT_EQ(last(0).dims, std::vector<Line>{Line::Of(Size::kNew)});
+  for (const int64_t start : {int64_t{-2}, int64_t{-9}, std::numeric_limits<int64_t>::min()}) {
+    EXPECT_FALSE(last(start).known()) << start;
   }
 }
 

@@ -136,6 +136,19 @@ TEST(MaskProofTest, FollowsMarksToTheirKeys) {
   Proves([](Model& m) { return m.Op("Equal", {m.MaskOfKeys(), m.MaskOfKeys()}); }, -1);
 }
 
+// Without a token that counts, a key that is lowered by less than another one counts.
+TEST(MaskProofTest, RefusesKeysHiddenByDifferentNumbers) {
+  const auto mask = [](float of_later) {
+    Model m;
+    const ValueId later = m.Op("Greater", {Keys(m), Queries(m)});
+    const ValueId hidden = m.Op("Where", {later, m.Number(of_later), m.Number(-1e9f)});
+    m.Output(m.Op("Where", {m.MaskOfKeys(), m.Number(0), hidden}));
+    return Prove(Named(std::move(m).Build()));
+  };
+  EXPECT_TRUE(mask(-1e9f).ok()) << mask(-1e9f).status();
+  EXPECT_FALSE(mask(-3e38f).ok());
+}
+
 TEST(MaskProofTest, RefusesMarksOfOtherTokens) {
   Refuses([](Model& m) { return Flat(m, Sequences(m), Queries(m)); });
   Refuses([](Model& m) { return ByPlace(m, Sequences(m), Queries(m)); });

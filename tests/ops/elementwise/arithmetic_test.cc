@@ -215,13 +215,14 @@ TEST(ArithmeticTest, LargeTensorsAreSharedByTheTeam) {
   }
 }
 
-std::vector<Dim> InferElements(const char* name, std::vector<Dim> x, std::vector<Dim> y) {
-  const auto info = [](std::vector<Dim> elements) {
+std::vector<Dim> InferElements(const char* name, std::vector<Dim> x, std::vector<Dim> y,
+                               DType dtype = DType::kInt64, const Attributes& attributes = {}) {
+  const auto info = [dtype](std::vector<Dim> elements) {
     const auto count = static_cast<int64_t>(elements.size());
-    return ValueInfo{DType::kInt64, SymbolicShape(Shape{count}), nullptr, std::move(elements)};
+    return ValueInfo{dtype, SymbolicShape(Shape{count}), nullptr, std::move(elements)};
   };
-  const std::vector<ValueInfo> inputs = {info(std::move(x)), info(std::move(y))};
-  const Attributes attributes;
+  std::vector<ValueInfo> inputs = {info(std::move(x))};
+  if (!y.empty()) inputs.push_back(info(std::move(y)));
   InferContext context(attributes, inputs, 1);
   EXPECT_TRUE(OperatorRegistry::Builtin().Find("", name)->infer(context).ok());
   return context.outputs()[0].elements.value_or(std::vector<Dim>{});
@@ -241,6 +242,24 @@ TEST(ArithmeticTest, ShapeArithmeticKeepsNumbersAndUntouchedSymbols) {
   const auto quotient = InferElements("Div", {Dim(9)}, {Dim(2)});
   ASSERT_EQ(quotient.size(), 1u);
   EXPECT_TRUE(quotient[0].Same(Dim(4)));
+}
+
+// A 32-bit product wraps at run time.
+TEST(ArithmeticTest, ShapeArithmeticKeepsOnlyWhatTheTypeHolds) {
+  const Dim n = Dim::Symbol("n"), large(65536);
+  const auto unknown = [](const std::vector<Dim>& elements) {
+    return elements.size() == 1 && !elements[0].known() && !elements[0].is_symbol();
+  };
+  EXPECT_TRUE(InferElements("Mul", {large}, {large})[0].Same(Dim(int64_t{1} << 32)));
+  EXPECT_TRUE(unknown(InferElements("Mul", {large}, {large}, DType::kInt32)));
+  EXPECT_TRUE(InferElements("Mul", {n}, {large}, DType::kInt32)[0].Same(Dim::Symbol("65536*n")));
+  EXPECT_TRUE(unknown(InferElements("Mul", {Dim::Symbol("65536*n")}, {large}, DType::kInt32)));
+  EXPECT_TRUE(unknown(InferElements("Mul", {n}, {Dim(int64_t{1} << 61)})));
+  Attributes to;
+  to.Set("to", int64_t{6});
+  EXPECT_TRUE(unknown(InferElements("Cast", {Dim(int64_t{1} << 32)}, {}, DType::kInt64, to)));
+  EXPECT_TRUE(unknown(InferElements("Cast", {Dim::Symbol("99999999*n")}, {}, DType::kInt64, to)));
+  EXPECT_TRUE(InferElements("Cast", {n}, {}, DType::kInt64, to)[0].Same(n));
 }
 
 }  // namespace
