@@ -871,6 +871,12 @@ TEST(RaggedTest, OnnxAttentionStopsAtTheEndsOfSequences) {
         return m.Op("Gather", {y, m.Int(0)}, Attrs({{"axis", int64_t{1}}}));
       });
       EXPECT_GE(model.mask, 0);
+      for (const auto& bias : {BucketBias, SlopesBias}) {
+        Packs([&](Model& m) {
+          const ValueId added = m.Op("Add", {bias(m), m.Added(m.MaskOfKeys())});
+          return OnnxAttention(m, kv_heads, causal, added);
+        });
+      }
     }
   }
   Refuses("(Attention)", [](Model& m) {
