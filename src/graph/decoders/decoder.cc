@@ -29,6 +29,28 @@ Status CheckShape(const Value& value, int rank, const std::vector<int>& known, c
                        form);
 }
 
+// A static cache is an input of fixed length, into which new keys and values are written at a
+// position.
+Status CheckCachesGrow(const Graph& graph) {
+  constexpr std::string_view kWriters[] = {"ScatterElements", "ScatterND", "TensorScatter"};
+  for (const Node& node : graph.nodes) {
+    const bool writes =
+        node.def->domain.empty() &&
+        std::find(std::begin(kWriters), std::end(kWriters), node.def->name) != std::end(kWriters);
+    if (!writes) continue;
+    const ValueId into = node.inputs[0];
+    const std::string& name = graph.values[static_cast<size_t>(into)].name;
+    const bool is_input =
+        std::find(graph.inputs.begin(), graph.inputs.end(), into) != graph.inputs.end();
+    if (!is_input || !name.starts_with(kPastPrefix)) continue;
+    return Unimplemented(
+        "{} writes into '{}', a static cache of fixed length; export the model with a cache that "
+        "grows (DynamicCache), whose outputs are the past and the new keys",
+        node.Describe(), name);
+  }
+  return absl::OkStatus();
+}
+
 // The branch that uses the cache.
 StatusOr<Graph> PickCacheBranch(const Graph& graph) {
   Graph picked = graph;
@@ -80,6 +102,7 @@ StatusOr<Graph> NormaliseDecoder(const Graph& graph) {
 }
 
 StatusOr<DecoderPorts> FindDecoderPorts(const Graph& graph) {
+  CHAIRLIFT_RETURN_IF_ERROR(CheckCachesGrow(graph));
   DecoderPorts ports;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const Value& value = graph.values[static_cast<size_t>(graph.inputs[i])];

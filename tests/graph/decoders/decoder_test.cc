@@ -646,5 +646,18 @@ TEST(DecoderTest, WhatElseReadsThePastIsRefused) {
             std::string::npos);
 }
 
+TEST(DecoderTest, StaticCachesAreRefusedByName) {
+  testing::ModelBuilder m(24);
+  m.Input("input_ids", testing::kInt64, {"batch", "new"});
+  m.Input("past_key_values.0.key", testing::kFloat, {"batch", 2, 16, 8});
+  m.Input("keys", testing::kFloat, {"batch", 2, "new", 8});
+  m.Input("write_indices", testing::kInt64, {"batch"});
+  m.Node("TensorScatter", {"past_key_values.0.key", "keys", "write_indices"}, {"present.0.key"});
+  m.Node("Cast", {"input_ids"}, {"logits"}).Int("to", testing::kFloat);
+  m.Output("logits").Output("present.0.key");
+  EXPECT_THAT(Refused(m.Bytes()),
+              HasSubstr("(TensorScatter) writes into 'past_key_values.0.key', a static cache"));
+}
+
 }  // namespace
 }  // namespace chairlift
