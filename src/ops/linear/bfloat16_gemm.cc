@@ -13,7 +13,7 @@
 namespace chairlift {
 namespace {
 
-static_assert(kTileBlock == kGemmPanel);
+static_assert(kSumsBlock == kGemmPanel);
 
 int64_t DepthTiles(int64_t k) { return (k + kTileDepth - 1) / kTileDepth; }
 
@@ -90,9 +90,9 @@ class Finishing {
     if (columns_ == kGemmPanel) {
       panel_(sums_, c_, c_stride_, rows, epilogue_);
     } else {
-      FinishSums(sums_, kTileBlock, c_, c_stride_, rows, columns_, epilogue_);
+      FinishSums(sums_, kSumsBlock, c_, c_stride_, rows, columns_, epilogue_);
     }
-    sums_ += rows * kTileBlock;
+    sums_ += rows * kSumsBlock;
     c_ += rows * c_stride_;
     if (epilogue_.residual != nullptr) epilogue_.residual += rows * epilogue_.residual_stride;
     rows_ -= rows;
@@ -125,7 +125,7 @@ void Steps(Tiles& tiles, const BFloat16* a, int64_t steps, const BFloat16* b,
 template <class Tiles>
 void MultiplyTiles(const BFloat16Product& product, const BFloat16* a, int64_t r0, int64_t m,
                    const Depth& depth, int64_t all_steps) {
-  alignas(64) float sums[2][kTileBlock * kTileBlock];
+  alignas(64) float sums[2][kSumsBlock * kSumsBlock];
   Tiles tiles;
   // Sums over a part of K are only stored.
   const GemmEpilogue epilogue = depth.is_last ? product.epilogue : GemmEpilogue();
@@ -136,13 +136,13 @@ void MultiplyTiles(const BFloat16Product& product, const BFloat16* a, int64_t r0
     const int64_t columns = std::min(kGemmPanel, product.n - column);
     const BFloat16* b = static_cast<const BFloat16*>(product.packed) +
                         (panel * all_steps + depth.step) * 2 * kTileElements;
-    for (int64_t r = 0; r < m; r += kTileBlock, turn = 1 - turn) {
-      const int64_t rows = std::min(kTileBlock, m - r);
+    for (int64_t r = 0; r < m; r += kSumsBlock, turn = 1 - turn) {
+      const int64_t rows = std::min(kSumsBlock, m - r);
       float* c = product.c + (r0 + r) * product.c_stride + column;
       float* const mine = sums[turn];
       if (!depth.is_first) {
         for (int64_t i = 0; i < rows; ++i) {
-          std::copy_n(c + i * product.c_stride, columns, mine + i * kTileBlock);
+          std::copy_n(c + i * product.c_stride, columns, mine + i * kSumsBlock);
         }
       }
       tiles.Begin(depth.is_first ? nullptr : mine);
@@ -172,7 +172,7 @@ void TileGemm(const BFloat16Rows& x, std::span<const BFloat16Product> products) 
   const int64_t depths = std::max<int64_t>(1, (steps + kMostSteps - 1) / kMostSteps);
   // Whole blocks of 32 rows, but for the last.
   const int64_t block =
-      (x.m + row_blocks * kTileBlock - 1) / (row_blocks * kTileBlock) * kTileBlock;
+      (x.m + row_blocks * kSumsBlock - 1) / (row_blocks * kSumsBlock) * kSumsBlock;
   for (int64_t r0 = 0; r0 < x.m; r0 += block) {
     BFloat16Rows part = x;
     part.a += r0 * x.row_stride;

@@ -26,7 +26,7 @@ inline constexpr int64_t kTileDepth = 32;  // elements of K
 inline constexpr int64_t kTileColumns = 16;
 inline constexpr int64_t kTileElements = kTileRows * kTileDepth;  // bfloat16
 // Rows and columns of the block of sums.
-inline constexpr int64_t kTileBlock = 32;
+inline constexpr int64_t kSumsBlock = 32;
 
 // TDPBF16PS in plain code: every element of C gets the even and the odd members of its 16 pairs in
 // two chains of fused multiply-adds, then their sum. Rounds to nearest even; denormals are zero.
@@ -44,9 +44,9 @@ class PortableTiles {
   // `sums` [32, 32]; null: zeros.
   void Begin(const float* sums) {
     if (sums == nullptr) {
-      std::fill_n(sums_, kTileBlock * kTileBlock, 0.0f);
+      std::fill_n(sums_, kSumsBlock * kSumsBlock, 0.0f);
     } else {
-      std::copy_n(sums, kTileBlock * kTileBlock, sums_);
+      std::copy_n(sums, kSumsBlock * kSumsBlock, sums_);
     }
   }
   template <bool kTwo>
@@ -54,13 +54,13 @@ class PortableTiles {
     for (int64_t r = 0; r < (kTwo ? 2 : 1); ++r) {
       for (int64_t c = 0; c < 2; ++c) {
         Multiply(a + r * a_stride, b + c * kTileElements,
-                 sums_ + r * kTileRows * kTileBlock + c * kTileColumns);
+                 sums_ + r * kTileRows * kSumsBlock + c * kTileColumns);
       }
     }
   }
   template <bool kTwo>
   void End(float* sums) const {
-    std::copy_n(sums_, (kTwo ? 2 : 1) * kTileRows * kTileBlock, sums);
+    std::copy_n(sums_, (kTwo ? 2 : 1) * kTileRows * kSumsBlock, sums);
   }
 
  private:
@@ -78,13 +78,13 @@ class PortableTiles {
             chains[i] = Flushed(std::fma(Flushed(x), Flushed(w), chains[i]));
           }
         }
-        float& sum = sums[r * kTileBlock + n];
+        float& sum = sums[r * kSumsBlock + n];
         sum = Flushed(Flushed(sum) + Flushed(chains[0] + chains[1]));
       }
     }
   }
 
-  float sums_[kTileBlock * kTileBlock];
+  float sums_[kSumsBlock * kSumsBlock];
 };
 
 #if defined(__x86_64__)
@@ -115,11 +115,11 @@ class AmxTiles {
       asm volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" ::);
       return;
     }
-    constexpr int64_t kStride = kTileBlock * sizeof(float);
+    constexpr int64_t kStride = kSumsBlock * sizeof(float);
     Load<0>(sums, kStride);
     Load<1>(sums + kTileColumns, kStride);
-    Load<2>(sums + kTileRows * kTileBlock, kStride);
-    Load<3>(sums + kTileRows * kTileBlock + kTileColumns, kStride);
+    Load<2>(sums + kTileRows * kSumsBlock, kStride);
+    Load<3>(sums + kTileRows * kSumsBlock + kTileColumns, kStride);
   }
   template <bool kTwo>
   void Step(const BFloat16* a, int64_t a_stride, const BFloat16* b) {
@@ -140,8 +140,8 @@ class AmxTiles {
     Store<0>(sums);
     Store<1>(sums + kTileColumns);
     if constexpr (kTwo) {
-      Store<2>(sums + kTileRows * kTileBlock);
-      Store<3>(sums + kTileRows * kTileBlock + kTileColumns);
+      Store<2>(sums + kTileRows * kSumsBlock);
+      Store<3>(sums + kTileRows * kSumsBlock + kTileColumns);
     }
   }
 
@@ -155,7 +155,7 @@ class AmxTiles {
   template <int kTile>
   static void Store(float* to) {
     asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(kTile), "r"(to),
-                 "r"(kTileBlock * sizeof(float))
+                 "r"(kSumsBlock * sizeof(float))
                  : "memory");
   }
   template <int kSums, int kA, int kB>
