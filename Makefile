@@ -15,7 +15,7 @@ METRICS_PORT ?= 8002
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s $$'\t'
-	@echo; echo "benchmarks: $(BENCH) decoders python zoo staged cuda before"
+	@echo; echo "benchmarks: $(BENCH) precision decoders python zoo staged cuda before"
 
 packages:
 	@tools/install_packages.sh
@@ -112,7 +112,7 @@ build/decoder_peers/.installed: tools/requirements-decoder-peers.txt $(VENV)/.zo
 
 # Peers that only one benchmark needs.
 PEERS := $(if $(filter python,$(BENCH)),python build/python_peers/.installed) $(if $(filter cellular,$(BENCH)),$(VENV)/.torch) $(if $(filter tree,$(BENCH)),$(VENV)/.dynet) \
-  $(if $(filter packed encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo) $(if $(filter decoders,$(BENCH)),build/decoder_peers/.installed)
+  $(if $(filter packed precision encoder_serving,$(BENCH)),$(VENV)/.encoders) $(if $(filter zoo,$(BENCH)),$(VENV)/.zoo) $(if $(filter decoders,$(BENCH)),build/decoder_peers/.installed)
 
 bench: build $(VENV)/.installed $(PEERS)  ## benchmarks against peers; BENCH=<name> runs one, FLAGS=--quick a short look
 	@for name in $(BENCH); do \

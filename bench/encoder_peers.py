@@ -78,7 +78,8 @@ def onnxruntime_ways(path):
     ]
 
 
-def openvino_ways(path):
+def openvino_ways(path, precision="f32"):
+    """`precision`: OpenVINO's hint; None: its default."""
     import openvino
 
     core = openvino.Core()
@@ -86,7 +87,7 @@ def openvino_ways(path):
     def compiled(hint, streams):
         return core.compile_model(str(path), "CPU", {
             "PERFORMANCE_HINT": hint, "NUM_STREAMS": str(streams), "INFERENCE_NUM_THREADS": THREADS,
-            "INFERENCE_PRECISION_HINT": "f32"})
+            **({} if precision is None else {"INFERENCE_PRECISION_HINT": precision})})
 
     latency = compiled("LATENCY", 1).create_infer_request()
     streams = compiled("THROUGHPUT", THREADS)

@@ -44,13 +44,13 @@ class Model:
         self.model = bert.bert(self.shape, self.weights)
         builder.save(self.model, self.path)
 
-    def ways(self, wanted):
+    def ways(self, wanted, openvino_precision="f32"):
         """The peers' ways to run it, by peer; each was seen to give ONNX Runtime's answers."""
         made = {}
         if "onnxruntime" in wanted:
             made["onnxruntime"] = encoder_peers.onnxruntime_ways(self.path)
         if "openvino" in wanted:
-            made["openvino"] = encoder_peers.openvino_ways(self.path)
+            made["openvino"] = encoder_peers.openvino_ways(self.path, openvino_precision)
         if "ctranslate2" in wanted:
             encoder_peers.ctranslate2_model(self.weights, self.shape, self.folder)
             made["ctranslate2"] = encoder_peers.ctranslate2_ways(self.folder)

@@ -26,7 +26,8 @@ class Peaks {
  public:
   // In seconds.
   double Bound(const KernelCase& c, double bytes) {
-    const double arithmetic = c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9);
+    const double arithmetic = c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9) +
+                              c.bfloat16_flops / ((tiles_ > 0 ? tiles_ : fma_) * 1e9);
     const double again = c.working_set > 0 ? c.working_set : bytes;
     return std::max(arithmetic, bytes / (Bandwidth(static_cast<size_t>(again)) * 1e9));
   }
@@ -41,7 +42,7 @@ class Peaks {
     return found->second;
   }
 
-  const double fma_ = MeasureFma(), integers_ = MeasureIntegerPairs();
+  const double fma_ = MeasureFma(), integers_ = MeasureIntegerPairs(), tiles_ = MeasureTiles();
   std::map<size_t, double> reads_;
 };
 

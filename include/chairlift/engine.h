@@ -64,6 +64,8 @@ struct EngineOptions {
   bool allow_plugins = false;
   // Default of ModelConfig::device. Empty: the CPU.
   std::string device = {};
+  // Default of ModelConfig::precision. Empty: float32.
+  std::string precision = {};
   // Whether a model with a tokenizer.json beside it also accepts text inputs, through the pipeline
   // <name>/embed or <name>/rerank. The first step of these pipelines runs in a worker process
   // (docs/guides/embeddings.md).
@@ -112,10 +114,13 @@ struct ModelConfig {
   // EngineOptions::device. Not for Python models, pipelines and completions: set it on the models
   // that they call.
   std::string device = {};
-  // On a GPU: how float32 parts of the model are computed. Empty or "float32": in float32. "tf32":
-  // in float32, but products may round their operands to TensorFloat-32 (10 bits of mantissa).
-  // "float16", "bfloat16": in 16 bits with float32 sums. Tensor cores run tf32 and the 16-bit types
-  // several times as fast. Inputs and outputs stay float32.
+  // How float32 parts of the model are computed. Empty or "float32": in float32. Empty also stands
+  // for EngineOptions::precision. Inputs and outputs stay float32.
+  // On the CPU, "bfloat16": matrix products with constant weights round their operands to bfloat16
+  // and add in float32. Processors with AMX run them several times as fast.
+  // On a GPU, "tf32": in float32, but products may round their operands to TensorFloat-32 (10 bits
+  // of mantissa). "float16", "bfloat16": in 16 bits with float32 sums. Tensor cores run these
+  // several times as fast.
   std::string precision = {};
   std::string policy = {};  // one of KnownPolicies(); empty: chosen from the model
   // Rows. 0: 32 if the model can batch, else 1; for models that run as cells, chosen per cell from

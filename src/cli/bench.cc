@@ -135,6 +135,7 @@ Examples (bench/data has lengths):
             "window, length_dp, staged: longest wait for more requests (not with --url)");
   AddWorkers(parser, &flags->engine.workers);
   AddDevice(parser, &flags->engine.device);
+  AddPrecision(parser, &flags->engine.precision);
   AddNumber(parser, "--warmup-seconds", &flags->warmup_seconds, 0, 600, "S",
             "Duration of the load before the measurement");
   AddNumber(parser, "--timeout-seconds", &flags->timeout_seconds, 0.1, 3600, "S",

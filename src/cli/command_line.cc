@@ -22,7 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   chairlift doctor model.onnx             what this machine offers, and how the model uses it
 
 Environment:
-  CHAIRLIFT_ISA=avx512|avx2|baseline      use a lower instruction set
+  CHAIRLIFT_ISA=amx|avx512|avx2|baseline  use a lower instruction set
   CHAIRLIFT_PYTHON=FILE                   the Python that runs tokenizers and Python models
 
 Exit codes: 0 success; 1 failure, the last line says why; 2 wrong command line.)";

@@ -148,6 +148,15 @@ CLI::Option* AddDevice(CLI::App& parser, std::string* device) {
       ->type_name("NAME");
 }
 
+CLI::Option* AddPrecision(CLI::App& parser, std::string* precision) {
+  return parser
+      .add_option(
+          "--precision", *precision,
+          "What float32 is computed in, for models whose model.yaml does not say it: float32,\n"
+          "bfloat16, or on a GPU tf32, float16. Default: float32")
+      ->type_name("TYPE");
+}
+
 void AddAllowPlugins(CLI::App& parser, bool* allow) {
   parser.add_flag(
       "--allow-plugins", *allow,

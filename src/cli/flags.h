@@ -42,6 +42,8 @@ CLI::Option* AddSeed(CLI::App& parser, uint64_t* seed, const char* about);
 CLI::Option* AddWorkers(CLI::App& parser, int* workers);
 // --device.
 CLI::Option* AddDevice(CLI::App& parser, std::string* device);
+// --precision.
+CLI::Option* AddPrecision(CLI::App& parser, std::string* precision);
 // --allow-plugins, for every command that loads models into this process.
 void AddAllowPlugins(CLI::App& parser, bool* allow);
 

@@ -39,8 +39,11 @@
 #include "engine/repository/load_model.h"
 #include "engine/repository/model_folder.h"
 #include "engine/repository/repository.h"
+#include "graph/bfloat16_products.h"
 #include "graph/stages/stages.h"
 #include "ops/generation/random.h"
+#include "ops/linear/bfloat16_gemm.h"
+#include "ops/linear/product.h"
 #include "runtime/executable.h"
 #include "runtime/run_deadline.h"
 
@@ -54,6 +57,7 @@ struct InspectFlags {
   bool kernels = false;
   bool allow_plugins = false;
   std::set<std::string> disabled_passes;
+  std::string precision;
   std::vector<std::string> shapes;
   std::optional<int64_t> max_folded_embedding_bytes;
   std::string dot;
@@ -403,6 +407,20 @@ void PrintDiagnosis(const ModelMetadata& metadata) {
   PrintText("\n");
 }
 
+// Says what the model could compute in bfloat16 if the machine is fast at it.
+void PrintPrecision(const Executable& executable) {
+  if (!executable.device().is_host() || MachineBFloat16Kernel() != BFloat16Kernel::kAmx) return;
+  Graph graph = executable.graph();
+  for (const Node& node : graph.nodes) {
+    if (RoundsToBFloat16(node.attributes)) return;
+  }
+  if (const int products = MarkBFloat16Products(graph); products > 0) {
+    PrintText(
+        "precision: float32; this machine has AMX for {} in bfloat16: --precision bfloat16\n\n",
+        Counted(products, "product"));
+  }
+}
+
 // For a model that runs packed: adds the proved dimensions of its outputs' shapes.
 void NameDims(const ProgramView& view, const Signature& signature,
               std::vector<SymbolicSpec>& outputs) {
@@ -598,6 +616,7 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
   PrintText("{}: opset {}{}{}\n\n", path.path.string(), model.opset,
             model.producer.empty() ? "" : ", by ", model.producer);
   PrintDiagnosis(model.metadata());
+  if (!view.cache) PrintPrecision(*view.executable);
   PrintSignature(model.inputs(), outputs);
   PrintOperators(view.executable->graph());
   PrintNotes(view);
@@ -668,6 +687,7 @@ Status Inspect(InspectFlags flags) {
     CHAIRLIFT_RETURN_IF_ERROR(CheckWritable(flags.svg));
   }
   model.config.disabled_passes.insert(flags.disabled_passes.begin(), flags.disabled_passes.end());
+  if (model.config.precision.empty()) model.config.precision = flags.precision;
   if (flags.max_folded_embedding_bytes)
     model.config.max_folded_embedding_bytes = *flags.max_folded_embedding_bytes;
   if (flags.operators && (model.function || model.cells)) {
@@ -705,6 +725,7 @@ Command AddInspect(CLI::App& parser) {
       "memory. Results are kept. With --svg: draw them");
   parser.add_option("--disable-pass", flags->disabled_passes, "Skip this pass; may be repeated")
       ->type_name("PASS");
+  AddPrecision(parser, &flags->precision);
   TakesBytes(parser.add_option("--max-folded-embedding-bytes", flags->max_folded_embedding_bytes,
                                "Memory for a folded embedding, as in model.yaml"),
              0);

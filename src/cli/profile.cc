@@ -224,12 +224,15 @@ CostTable Kept(const CostTable::Key& key, const ProfileFlags& flags) {
 }
 
 // The cells of a model, if it has any.
-StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, bool allow_plugins) {
+StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, const EngineOptions& engine) {
   ExecutableOptions options;
   options.disabled_passes = model.config.disabled_passes;
+  const std::string& precision = model.config.precision;
+  options.bfloat16_products = (precision.empty() ? engine.precision : precision) == "bfloat16";
   if (model.cells) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(ManifestProgram made,
-                               MakeCellProgram(*model.cells, model.path, options, allow_plugins));
+    CHAIRLIFT_ASSIGN_OR_RETURN(
+        ManifestProgram made,
+        MakeCellProgram(*model.cells, model.path, options, engine.allow_plugins));
     return std::move(made.program);
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.path));
@@ -310,8 +313,7 @@ Status Profile(const ProfileFlags& flags) {
   options.on_load = LoadBar();
   CHAIRLIFT_ASSIGN_OR_RETURN(const auto engine, Engine::Create(options));
   if (flags.operators) return ProfileNodes(model, flags, *engine);
-  CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells,
-                             CellsOf(model, flags.engine.allow_plugins));
+  CHAIRLIFT_ASSIGN_OR_RETURN(const std::optional<CellProgram> cells, CellsOf(model, flags.engine));
   // Requests to a model of user-defined cells cannot be generated.
   std::string csv = CsvComment(fmt::format("{}, {}: microseconds of a batch", model.name,
                                            Counted(engine->workers(), "worker"))) +
@@ -345,6 +347,7 @@ Examples:
   chairlift profile model.onnx --operators --shape image=1x3x640x640 --workers 1)");
   TakesModel(
       parser.add_option("MODEL", flags->model, "ONNX file or folder of a model")->required());
+  AddPrecision(parser, &flags->engine.precision);
   auto* operators =
       parser.add_flag("--operators", flags->operators,
                       "Time every operator and node of one request instead of batches");

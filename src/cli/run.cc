@@ -161,6 +161,7 @@ Command AddRun(CLI::App& parser) {
   AddAllowPlugins(parser, &flags->engine.allow_plugins);
   AddWorkers(parser, &flags->engine.workers);
   AddDevice(parser, &flags->engine.device);
+  AddPrecision(parser, &flags->engine.precision);
   return [flags] { return Run(*flags); };
 }
 

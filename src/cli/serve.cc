@@ -38,6 +38,7 @@
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
+#include "device/cpu/isa.h"
 #include "server/server.h"
 
 namespace chairlift {
@@ -449,6 +450,9 @@ Status Serve(ServeFlags flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   is_ready = true;
   server->SetReady();
+  if (ActiveCpuIsa() == CpuIsa::kAmx && flags.engine.precision.empty()) {
+    spdlog::info("this machine has AMX: `precision: bfloat16` in a model.yaml uses it");
+  }
   spdlog::info("ready: {} on http://{}, {}", Counted(ready, "model"),
                HostAndPort(flags.server.address, server->http_port()),
                Counted(engine->workers(), "worker"));
@@ -527,7 +531,7 @@ with policies, only they use the setting.
   max_sequence_idle_us: 60000000  # a sequence ends after this time without a request
   tensor_names: {}           # other names for inputs and outputs, in file: served
   device: cpu                # or cuda, cuda:1: an NVIDIA GPU
-  precision: float32         # on a GPU: or tf32, float16, bfloat16
+  precision: float32         # or bfloat16; on a GPU also tf32, float16
   disabled_passes: []        # see `chairlift inspect MODEL --passes`
   max_folded_embedding_bytes: 0  # memory for an embedding folded into the first layer
   versions: latest           # or all, or [1, 2]
@@ -663,6 +667,7 @@ ignored.)");
       ->group(kCompute);
   AddWorkers(parser, &flags->engine.workers)->group(kCompute);
   AddDevice(parser, &flags->engine.device)->group(kCompute);
+  AddPrecision(parser, &flags->engine.precision)->group(kCompute);
   parser.add_option("--cores", flags->engine.cores, "CPU cores to pin the workers to, as 0,1,2")
       ->delimiter(',')
       ->group(kCompute)

@@ -22,7 +22,7 @@ std::string VersionText() {
   return fmt::format(
       "chairlift {} ({})\n"
       "compiler: {}\n"
-      "instruction sets: baseline, avx2, avx512; used on this machine: {}\n"
+      "instruction sets: baseline, avx2, avx512, amx; used on this machine: {}\n"
       "libraries: oneDNN {}.{}.{}, protobuf {}, Abseil {}, simdjson {}, fmt {}.{}.{}",
       Version(), SourceCommit(), Compiler(), CpuIsaName(ActiveCpuIsa()), dnnl.major, dnnl.minor,
       dnnl.patch, google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION),

@@ -119,6 +119,7 @@ class EngineImpl final : public Engine, private ModelCalls {
                      .allow_plugins = options.allow_plugins,
                      .serve_texts = options.serve_texts,
                      .device = options.device,
+                     .precision = options.precision,
                      .config_name = options.model_config_name,
                      .calls = this},
                     options.on_load) {}
@@ -425,6 +426,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
     return InvalidArgument("max_requests is {}; it must be at least 1", options.max_requests);
   }
   if (!options.device.empty()) CHAIRLIFT_RETURN_IF_ERROR(FindDevice(options.device).status());
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPrecision(options.precision));
   OutOfMemory().IgnoreError();  // allocated while there is memory
   MemoryReserve::Install();
   return CatchOutOfMemory([&]() -> StatusOr<std::unique_ptr<Engine>> {

@@ -12,7 +12,7 @@
 
 namespace chairlift {
 
-int ChannelBlock() { return ActiveCpuIsa() == CpuIsa::kAvx512 ? 16 : 8; }
+int ChannelBlock() { return ActiveCpuIsa() >= CpuIsa::kAvx512 ? 16 : 8; }
 
 Shape TensorDesc::StoredShape() const {
   if (layout == Layout::kRowMajor) return shape;

@@ -10,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "chairlift/text.h"
 #include "device/device.h"
+#include "graph/bfloat16_products.h"
 #include "graph/bodies.h"
 #include "graph/narrow.h"
 #include "runtime/graph_runner.h"
@@ -172,6 +173,7 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
   if (options.narrow_to != DType::kUndefined) {
     CHAIRLIFT_RETURN_IF_ERROR(NarrowFloats(graph, options.narrow_to));
   }
+  if (options.bfloat16_products) MarkBFloat16Products(graph);
   impl->graph = std::move(graph);
   for (size_t i = 0; i < impl->outputs.size(); ++i) {
     const Value& value = impl->graph.values[impl->graph.outputs[i]];

@@ -104,6 +104,9 @@ struct ExecutableOptions {
   // After the passes, float32 values inside the model get this type (graph/narrow.h). kUndefined:
   // they stay float32.
   DType narrow_to = DType::kUndefined;
+  // After the passes, products with constant float32 weights round their operands to bfloat16
+  // (graph/bfloat16_products.h).
+  bool bfloat16_products = false;
   // The graph has already been through the passes, or is part of one that has: runs no pass.
   bool passed = false;
 };

@@ -167,7 +167,8 @@ TEST(FindDeviceTest, OnlyKnownNamesAreDevices) {
 TEST(CpuDeviceTest, IsNamedByWhatItMeasuresAs) {
   EXPECT_EQ(CpuDevice().name(), "cpu");
   EXPECT_THAT(CpuDevice().Description(),
-              ::testing::AnyOf(HasSubstr("avx512"), HasSubstr("avx2"), HasSubstr("baseline")));
+              ::testing::AnyOf(HasSubstr("amx"), HasSubstr("avx512"), HasSubstr("avx2"),
+                               HasSubstr("baseline")));
   EXPECT_EQ(&CpuStream().device(), &CpuDevice());
 }
 

@@ -76,8 +76,37 @@ TEST_F(DeviceSettingsTest, WhatIsNoDeviceOrPrecisionIsRefusedByName) {
   EXPECT_THAT(Load({}, {.device = "gpu"}).message(), HasSubstr("there is no device 'gpu'"));
   EXPECT_THAT(Load({}, {.device = "settings_test", .precision = "half"}).message(),
               HasSubstr("precision is 'half'; it must be float32, tf32, float16 or bfloat16"));
-  EXPECT_THAT(Load({}, {.precision = "bfloat16"}).message(),
-              HasSubstr("precision 'bfloat16' is for GPUs"));
+  EXPECT_THAT(Load({.precision = "half"}, {}).message(), HasSubstr("precision is 'half'"));
+  for (const char* gpus : {"tf32", "float16"}) {
+    EXPECT_THAT(Load({}, {.precision = gpus}).message(),
+                HasSubstr("is for GPUs; on the CPU it must be float32 or bfloat16"));
+  }
+}
+
+TEST_F(DeviceSettingsTest, TheCpuComputesProductsInBFloat16OnRequest) {
+  const std::string said = "; products with constant weights in bfloat16 (";
+  const auto diagnosis = [&] { return engine_->Metadata("model")->diagnosis; };
+  ASSERT_TRUE(Load({}, {}).ok());
+  EXPECT_THAT(diagnosis(), ::testing::Not(HasSubstr(said)));
+  ASSERT_TRUE(Load({}, {.precision = "bfloat16"}).ok());
+  EXPECT_THAT(diagnosis(), HasSubstr(said));
+  ASSERT_TRUE(Load({.precision = "bfloat16"}, {}).ok());
+  EXPECT_THAT(diagnosis(), HasSubstr(said));
+  ExpectAnswers();
+  ASSERT_TRUE(Load({.precision = "bfloat16"}, {.precision = "float32"}).ok());
+  EXPECT_THAT(diagnosis(), ::testing::Not(HasSubstr(said)));
+}
+
+TEST_F(DeviceSettingsTest, ModelsThatGenerateStayInFloat32) {
+  auto engine = Engine::Create({.workers = 1, .autotune = false});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::string decoder =
+      std::string(CHAIRLIFT_SOURCE) + "/tests/models/decoders/llama_hf5_torchscript_eager_14.onnx";
+  const Status loaded = (*engine)->LoadModel("model", decoder, {.precision = "bfloat16"});
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const std::string diagnosis = (*engine)->Metadata("model")->diagnosis;
+  EXPECT_THAT(diagnosis, HasSubstr("it generates"));
+  EXPECT_THAT(diagnosis, HasSubstr("precision bfloat16 has no effect on a model that generates"));
 }
 
 TEST_F(DeviceSettingsTest, AnOperatorWithoutAKernelRefusesTheModelByName) {

@@ -47,6 +47,34 @@ void AddProducts(std::vector<KernelCase>& cases) {
                             .constants = {1, 2}},
                    .inputs = {Floats({128, 384}), Floats({384, 1536}), Floats({1536})},
                    .flops = Flops(128, 1536, 384)});
+  // Operands that are exact in bfloat16, so that the result is exact but for its sums.
+  const auto rounded = [](const Shape& shape, uint32_t seed) {
+    Tensor values = RandomTensor(DType::kFloat, shape, -1, 1, seed);
+    for (int64_t i = 0; i < values.size(); ++i) {
+      values.data<float>()[i] = static_cast<float>(BFloat16(values.data<float>()[i]));
+    }
+    return Input(std::move(values));
+  };
+  for (const int64_t m : {1, 16, 64, 128, 512}) {
+    for (const auto& [k, n] : {std::pair<int64_t, int64_t>{384, 1536}, {1536, 384}}) {
+      cases.push_back({.name = fmt::format("product/bfloat16 {}x{}x{}", m, k, n),
+                       .call = {.name = "MatMul",
+                                .attributes = Attrs({{"bfloat16", int64_t{1}}}),
+                                .constants = {1}},
+                       .inputs = {rounded({m, k}, 1), rounded({k, n}, 2)},
+                       .bfloat16_flops = Flops(m, n, k),
+                       .implementation = "bfloat16"});
+    }
+  }
+  cases.push_back({.name = "product/bfloat16, 3 of 128x384x384",
+                   .call = {.name = "ParallelMatMul",
+                            .attributes = Attrs({{"bfloat16", int64_t{1}}}),
+                            .num_outputs = 3,
+                            .domain = "chairlift",
+                            .constants = {1, 3, 5}},
+                   .inputs = {rounded({128, 384}, 1), rounded({384, 384}, 2), Absent(),
+                              rounded({384, 384}, 3), Absent(), rounded({384, 380}, 4), Absent()},
+                   .bfloat16_flops = 3 * Flops(128, 384, 384)});
   cases.push_back({.name = "product/3 of 128x384x384",
                    .call = {.name = "ParallelMatMul",
                             .num_outputs = 3,

@@ -113,6 +113,39 @@ TEST(PrecisionTest, HalvesOnTheCpuAnswerAlmostAsFloat32) {
   Check(CpuDevice(), DType::kBFloat16, 0.08f);
 }
 
+double Cosine(const Tensor& a, const Tensor& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (int64_t i = 0; i < a.size(); ++i) {
+    const double x = a.data<float>()[i], y = b.data<float>()[i];
+    ab += x * y;
+    aa += x * x;
+    bb += y * y;
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+TEST(PrecisionTest, ProductsInBFloat16AnswerAlmostAsFloat32) {
+  std::mt19937 random(4);
+  for (const auto& [name, graph] : Models()) {
+    SCOPED_TRACE(name);
+    auto wide = Executable::Create(graph, {});
+    auto narrow = Executable::Create(graph, {.bfloat16_products = true});
+    ASSERT_TRUE(wide.ok() && narrow.ok()) << wide.status() << narrow.status();
+    SoloTeam team;
+    WorkerMemory memory;
+    for (int request = 0; request < 4; ++request) {
+      const Tensors inputs = RandomInputs(graph, random);
+      const auto want = RunFromHost(**wide, inputs, team, 0, memory);
+      const auto got = RunFromHost(**narrow, inputs, team, 0, memory);
+      ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+      ExpectClose(*got, *want, 0.05f);
+      for (size_t o = 0; o < want->size(); ++o) {
+        EXPECT_GE(Cosine((*got)[o], (*want)[o]), 0.9999) << "output " << o;
+      }
+    }
+  }
+}
+
 TEST(PrecisionTest, ModelsOnTheDeviceUnderTestAnswerAsOnTheCpu) {
   Device* const device = testing::DeviceUnderTest();
   if (device == nullptr) GTEST_SKIP() << "CHAIRLIFT_TEST_DEVICE names none";

@@ -25,8 +25,10 @@ void HoldOpenMpToOneThread() {
 
 dnnl::cpu_isa MaxIsa() {
   switch (ActiveCpuIsa()) {
-    case CpuIsa::kAvx512:
+    case CpuIsa::kAmx:
       return dnnl::cpu_isa::all;
+    case CpuIsa::kAvx512:
+      return dnnl::cpu_isa::avx512_core_bf16;
     case CpuIsa::kAvx2:
       return dnnl::cpu_isa::avx2;
     default:

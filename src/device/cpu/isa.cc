@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "device/cpu/tiles.h"
+
 namespace chairlift {
 namespace {
 
@@ -18,13 +20,17 @@ CpuIsa Detect() {
       __builtin_cpu_supports("avx512vl")) {
     best = CpuIsa::kAvx512;
   }
+  // kAmx means bfloat16 tiles, and AVX-512's conversion to bfloat16 that comes with them.
+  if (best == CpuIsa::kAvx512 && __builtin_cpu_supports("avx512bf16") && GrantTiles()) {
+    best = CpuIsa::kAmx;
+  }
 #endif
   const char* wanted = std::getenv("CHAIRLIFT_ISA");
   if (wanted == nullptr || *wanted == '\0') return best;
-  for (CpuIsa isa : {CpuIsa::kBaseline, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
+  for (CpuIsa isa : {CpuIsa::kBaseline, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAmx}) {
     if (CpuIsaName(isa) == wanted) return std::min(isa, best);
   }
-  spdlog::warn("CHAIRLIFT_ISA={} is not avx512, avx2 or baseline; using {}", wanted,
+  spdlog::warn("CHAIRLIFT_ISA={} is not amx, avx512, avx2 or baseline; using {}", wanted,
                CpuIsaName(best));
   return best;
 }
@@ -38,6 +44,8 @@ CpuIsa ActiveCpuIsa() {
 
 std::string_view CpuIsaName(CpuIsa isa) {
   switch (isa) {
+    case CpuIsa::kAmx:
+      return "amx";
     case CpuIsa::kAvx512:
       return "avx512";
     case CpuIsa::kAvx2:

@@ -1,5 +1,5 @@
 // The instruction set of the CPU kernels: the best that the machine has, or the one that
-// CHAIRLIFT_ISA (avx512, avx2, baseline) limits it to.
+// CHAIRLIFT_ISA (amx, avx512, avx2, baseline) limits it to.
 #ifndef CHAIRLIFT_DEVICE_CPU_ISA_H_
 #define CHAIRLIFT_DEVICE_CPU_ISA_H_
 
@@ -7,7 +7,7 @@
 
 namespace chairlift {
 
-enum class CpuIsa { kBaseline, kAvx2, kAvx512 };
+enum class CpuIsa { kBaseline, kAvx2, kAvx512, kAmx };
 
 // Read once, at first use.
 CpuIsa ActiveCpuIsa();

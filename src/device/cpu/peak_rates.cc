@@ -2,11 +2,15 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "device/cpu/cores.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/tiles.h"
 
 namespace chairlift {
 namespace {
@@ -38,6 +42,29 @@ double Together(int threads, double (*measure)()) {
 }
 
 }  // namespace
+
+double MeasureTiles() {
+#if defined(__x86_64__)
+  if (ActiveCpuIsa() == CpuIsa::kAmx) {
+    constexpr int kSteps = 20000, kRounds = 5, kProducts = 4;
+    constexpr double kFlops = 2.0 * 16 * 16 * 32 * kProducts * kSteps;
+    const TileScope scope;
+    double best = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int step = 0; step < kSteps; ++step) {
+        asm volatile(
+            "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+            "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
+      }
+      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+      best = std::max(best, kFlops / time.count() / 1e9);
+    }
+    return best;
+  }
+#endif
+  return 0;
+}
 
 PeakRates MeasurePeakRates(int threads) {
   return {.gflops = Together(threads, MeasureFma),

@@ -13,6 +13,8 @@ double MeasureFma();
 // Multiply-adds of pairs of 16-bit integers into 32 bits, which 8-bit matrix products consist of,
 // in GOP/s.
 double MeasureIntegerPairs();
+// bfloat16 multiply-adds in AMX tiles, in GFLOP/s; 0 if ActiveCpuIsa() is not kAmx.
+double MeasureTiles();
 // Repeated reads of a buffer of `bytes` bytes, in GB/s.
 double MeasureRead(size_t bytes);
 

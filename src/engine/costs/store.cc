@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/status.h"
+#include "ops/linear/product.h"
 
 namespace chairlift {
 namespace {
@@ -40,6 +41,7 @@ void DescribeForCosts(const Graph& graph, std::string& text) {
   for (const Node& node : graph.nodes) {
     text += fmt::format("\n{}.{}", node.def->domain, node.def->name);
     for (ValueId id : node.inputs) append(id);
+    if (RoundsToBFloat16(node.attributes)) text += " bfloat16";
     text += " ->";
     for (ValueId id : node.outputs) append(id);
     for (const auto& [name, body] : Subgraphs(node)) {

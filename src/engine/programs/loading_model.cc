@@ -16,22 +16,20 @@ namespace {
 Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
   std::string name = config.device.empty() ? model.load.device : config.device;
   if (name.empty()) name = "cpu";
-  const std::string& precision = config.precision;
-  const bool tf32 = precision == "tf32";
-  CHAIRLIFT_ASSIGN_OR_RETURN(model.executable.device, FindDevice(name, {.tf32 = tf32}));
+  const std::string& precision = config.precision.empty() ? model.load.precision : config.precision;
+  CHAIRLIFT_RETURN_IF_ERROR(CheckPrecision(precision));
+  CHAIRLIFT_ASSIGN_OR_RETURN(model.executable.device,
+                             FindDevice(name, {.tf32 = precision == "tf32"}));
+  if (model.executable.device->is_host()) {
+    if (precision == "tf32" || precision == "float16") {
+      return InvalidArgument(
+          "precision '{}' is for GPUs; on the CPU it must be float32 or bfloat16", precision);
+    }
+    model.executable.bfloat16_products = precision == "bfloat16";
+    return absl::OkStatus();
+  }
   if (precision == "float16") model.executable.narrow_to = DType::kFloat16;
   if (precision == "bfloat16") model.executable.narrow_to = DType::kBFloat16;
-  if (!precision.empty() && precision != "float32") {
-    if (!tf32 && model.executable.narrow_to == DType::kUndefined) {
-      return InvalidArgument("precision is '{}'; it must be float32, tf32, float16 or bfloat16",
-                             precision);
-    }
-    if (model.executable.device->is_host()) {
-      return InvalidArgument("precision '{}' is for GPUs; the CPU computes float32 as it is",
-                             precision);
-    }
-  }
-  if (model.executable.device->is_host()) return absl::OkStatus();
   // A task in a lane has the device to itself, and CPU measurements do not apply to it.
   model.load.workers = 1;
   model.load.autotune = false;
@@ -55,6 +53,14 @@ Status Declare(ModelSource& source, Graph& graph) {
 }
 
 }  // namespace
+
+Status CheckPrecision(const std::string& precision) {
+  for (const char* known : {"", "float32", "tf32", "float16", "bfloat16"}) {
+    if (precision == known) return absl::OkStatus();
+  }
+  return InvalidArgument("precision is '{}'; it must be float32, tf32, float16 or bfloat16",
+                         precision);
+}
 
 StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
                                           const ModelConfig& config, const LoadOptions& load) {

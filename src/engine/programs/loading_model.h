@@ -33,6 +33,7 @@ struct LoadOptions {
   bool allow_plugins = false;        // EngineOptions
   bool serve_texts = false;          // EngineOptions
   std::string device = {};           // EngineOptions
+  std::string precision = {};        // EngineOptions
   std::string config_name = {};      // EngineOptions::model_config_name
   // The calls of the engine that will serve the model, which must outlive it; null: there is none.
   ModelCalls* calls = nullptr;
@@ -59,6 +60,9 @@ struct ModelSource {
   // The user named this Python file on the command line, so it needs no separate permission.
   bool named_by_user = false;
 };
+
+// InvalidArgument if it is neither empty nor a ModelConfig::precision.
+Status CheckPrecision(const std::string& precision);
 
 struct LoadingModel {
   // Imports the source's file, if there is one.

@@ -7,6 +7,7 @@
 #include "engine/programs/makers.h"
 #include "engine/repository/model_config.h"
 #include "engine/repository/model_folder.h"
+#include "ops/linear/bfloat16_gemm.h"
 
 namespace chairlift {
 
@@ -22,6 +23,10 @@ StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string
   model.name = fmt::format("{} version {}", model.name, version);
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                              MakeProgram(model, metadata.programs));
+  if (model.executable.bfloat16_products) {
+    program->Note(fmt::format("products with constant weights in bfloat16 ({})",
+                              BFloat16KernelName(MachineBFloat16Kernel())));
+  }
   CHAIRLIFT_RETURN_IF_ERROR(program->SetRules(model.source.rules));
   CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> made,
                              Model::Create(std::move(metadata), std::move(program)));

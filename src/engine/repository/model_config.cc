@@ -168,7 +168,7 @@ constexpr OtherSetting kOthers[] = {
        config.device = value.Text("the name of a device, as 'cpu' or 'cuda'");
      }},
     {"precision", "float32, tf32, float16 or bfloat16", "float32",
-     "What a GPU computes the model's float32 in",
+     "What the model's float32 is computed in; on the CPU float32 or bfloat16",
      [](const YamlValue& value, ModelConfig& config) {
        config.precision = value.Text("float32, tf32, float16 or bfloat16");
      }},

@@ -17,8 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-inline HWY_NOINLINE void Finish(float* c, int64_t c_stride, const float* bias,
-                                const float* residual, int64_t residual_stride,
+// `sums` and `c` may be the same.
+inline HWY_NOINLINE void Finish(const float* sums, int64_t sums_stride, float* c, int64_t c_stride,
+                                const float* bias, const float* residual, int64_t residual_stride,
                                 const Activation& activation, int64_t rows, int64_t columns) {
   const V alpha = hn::Set(kD, activation.alpha);
   const V beta = hn::Set(kD, activation.beta);
@@ -28,18 +29,19 @@ inline HWY_NOINLINE void Finish(float* c, int64_t c_stride, const float* bias,
     return VectorActivate(kD, activation.kind, alpha, beta, x);
   };
   for (int64_t r = 0; r < rows; ++r) {
+    const float* from = sums + r * sums_stride;
     float* row = c + r * c_stride;
     const float* residual_row = residual == nullptr ? nullptr : residual + r * residual_stride;
     int64_t n = 0;
     for (; n + kLanes <= columns; n += kLanes) {
-      hn::StoreU(finish(hn::LoadU(kD, row + n), bias == nullptr ? nullptr : bias + n,
+      hn::StoreU(finish(hn::LoadU(kD, from + n), bias == nullptr ? nullptr : bias + n,
                         residual_row == nullptr ? nullptr : residual_row + n),
                  kD, row + n);
     }
     const size_t rest = static_cast<size_t>(columns - n) * sizeof(float);
     if (rest == 0) continue;
     float x[kLanes] = {}, b[kLanes] = {}, res[kLanes] = {};
-    std::memcpy(x, row + n, rest);
+    std::memcpy(x, from + n, rest);
     if (bias != nullptr) std::memcpy(b, bias + n, rest);
     if (residual != nullptr) std::memcpy(res, residual_row + n, rest);
     hn::StoreU(finish(hn::LoadU(kD, x), b, res), kD, x);
@@ -54,7 +56,8 @@ inline HWY_NOINLINE void FinishColumns(float* c, int64_t c_stride, int64_t rows,
       epilogue.activation.kind == ActivationKind::kNone) {
     return;
   }
-  Finish(c + column, c_stride, epilogue.bias == nullptr ? nullptr : epilogue.bias + column,
+  Finish(c + column, c_stride, c + column, c_stride,
+         epilogue.bias == nullptr ? nullptr : epilogue.bias + column,
          epilogue.residual == nullptr ? nullptr : epilogue.residual + column,
          epilogue.residual_stride, epilogue.activation, rows, columns);
 }

@@ -64,6 +64,15 @@ void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, i
 void FinishGemm(float* c, int64_t c_stride, int64_t rows, int64_t column, int64_t columns,
                 const GemmEpilogue& epilogue);
 
+// Writes f(sums + bias + residual) of whole panels to C; rows of `sums` are kGemmPanel apart.
+using FinishPanel = void (*)(const float* sums, float* c, int64_t c_stride, int64_t rows,
+                             const GemmEpilogue& epilogue);
+// The one for epilogues of this activation, with or without the same operands.
+FinishPanel PanelFinisher(const GemmEpilogue& epilogue);
+// Writes f(sums + bias + residual) to C; the epilogue starts at the first of these columns.
+void FinishSums(const float* sums, int64_t sums_stride, float* c, int64_t c_stride, int64_t rows,
+                int64_t columns, const GemmEpilogue& epilogue);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_OPS_LINEAR_PACKED_GEMM_H_

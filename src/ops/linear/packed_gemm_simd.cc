@@ -142,7 +142,7 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
           }
         }
         if (finish && block + 1 == blocks) {
-          Finish(c, x.c_stride, nullptr,
+          Finish(c, x.c_stride, c, x.c_stride, nullptr,
                  epilogue.residual == nullptr
                      ? nullptr
                      : epilogue.residual + r0 * epilogue.residual_stride + column,
@@ -150,6 +150,53 @@ void RowBlock(const GemmOperands& x, int64_t rows, int64_t k, int64_t n, int64_t
         }
       }
     }
+  }
+}
+
+template <ActivationKind kKind, bool kBias, bool kResidual>
+void FinishPanelRows(const float* HWY_RESTRICT sums, float* c, int64_t c_stride, int64_t rows,
+                     const GemmEpilogue& epilogue) {
+  const V alpha = hn::Set(kD, epilogue.activation.alpha);
+  const V beta = hn::Set(kD, epilogue.activation.beta);
+  for (int64_t v = 0; v < kGemmPanel; v += kLanes) {
+    const V bias = kBias ? hn::LoadU(kD, epilogue.bias + v) : hn::Zero(kD);
+    for (int64_t r = 0; r < rows; ++r) {
+      V x = hn::LoadU(kD, sums + r * kGemmPanel + v);
+      if constexpr (kBias) x = hn::Add(x, bias);
+      if constexpr (kResidual) {
+        x = hn::Add(x, hn::LoadU(kD, epilogue.residual + r * epilogue.residual_stride + v));
+      }
+      hn::StoreU(VectorActivate(kD, kKind, alpha, beta, x), kD, c + r * c_stride + v);
+    }
+  }
+}
+
+template <ActivationKind kKind>
+FinishPanel PanelFinisherOf(const GemmEpilogue& epilogue) {
+  if (epilogue.bias == nullptr) {
+    return epilogue.residual == nullptr ? &FinishPanelRows<kKind, false, false>
+                                        : &FinishPanelRows<kKind, false, true>;
+  }
+  return epilogue.residual == nullptr ? &FinishPanelRows<kKind, true, false>
+                                      : &FinishPanelRows<kKind, true, true>;
+}
+
+void FinishAnyPanelRows(const float* sums, float* c, int64_t c_stride, int64_t rows,
+                        const GemmEpilogue& epilogue) {
+  Finish(sums, kGemmPanel, c, c_stride, epilogue.bias, epilogue.residual, epilogue.residual_stride,
+         epilogue.activation, rows, kGemmPanel);
+}
+
+FinishPanel FinisherOf(const GemmEpilogue& epilogue) {
+  switch (epilogue.activation.kind) {
+    case ActivationKind::kNone:
+      return PanelFinisherOf<ActivationKind::kNone>(epilogue);
+    case ActivationKind::kRelu:
+      return PanelFinisherOf<ActivationKind::kRelu>(epilogue);
+    case ActivationKind::kGelu:
+      return PanelFinisherOf<ActivationKind::kGelu>(epilogue);
+    default:
+      return &FinishAnyPanelRows;
   }
 }
 
@@ -177,12 +224,25 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace chairlift {
 
+HWY_EXPORT(Finish);
+HWY_EXPORT(FinisherOf);
 HWY_EXPORT(FinishColumns);
 HWY_EXPORT(Gemm);
 
 void FinishGemm(float* c, int64_t c_stride, int64_t rows, int64_t column, int64_t columns,
                 const GemmEpilogue& epilogue) {
   HWY_DYNAMIC_DISPATCH(FinishColumns)(c, c_stride, rows, column, columns, epilogue);
+}
+
+FinishPanel PanelFinisher(const GemmEpilogue& epilogue) {
+  return HWY_DYNAMIC_DISPATCH(FinisherOf)(epilogue);
+}
+
+void FinishSums(const float* sums, int64_t sums_stride, float* c, int64_t c_stride, int64_t rows,
+                int64_t columns, const GemmEpilogue& epilogue) {
+  HWY_DYNAMIC_DISPATCH(Finish)
+  (sums, sums_stride, c, c_stride, epilogue.bias, epilogue.residual, epilogue.residual_stride,
+   epilogue.activation, rows, columns);
 }
 
 void PackedGemm(const GemmOperands& operands, int64_t m, int64_t k, int64_t n, int64_t first,

@@ -4,10 +4,15 @@
 //
 // The workers divide all columns together: they synchronise once, not after every product.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
+#include "ops/linear/bfloat16_gemm.h"
+#include "ops/linear/huge_tensor.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/packed_gemm.h"
+#include "ops/linear/product.h"
 #include "ops/linear/team_cut.h"
 #include "ops/multiply_adds.h"
 
@@ -53,15 +58,16 @@ class ParallelMatMul final : public Kernel {
     const Shape& a = context.inputs[0].shape;
     made->k_ = a[a.rank() - 1];
     made->m_ = a.NumElements(0, a.rank() - 1);
+    bool constant = true;
+    for (size_t i = 1; i < context.inputs.size(); i += 2) {
+      const Tensor* b = context.constant(static_cast<int>(i));
+      constant = constant && b != nullptr && b->size() > 0;
+    }
+    if (constant && RoundsToBFloat16(context.attributes)) made->narrow_ = MachineBFloat16Kernel();
     for (size_t i = 1; i < context.inputs.size(); i += 2) {
       Part part{.n = context.inputs[i].shape[1], .first = made->panels_};
       if (const Tensor* b = context.constant(static_cast<int>(i)); b != nullptr && b->size() > 0) {
-        CHAIRLIFT_ASSIGN_OR_RETURN(
-            part.packed, context.weights.Get(*b, fmt::format("panels {}x{}", made->k_, part.n),
-                                             [&]() -> StatusOr<Tensor> {
-                                               return PackGemmWeights(b->data<float>(), part.n, 1,
-                                                                      made->k_, part.n);
-                                             }));
+        CHAIRLIFT_ASSIGN_OR_RETURN(part.packed, made->Pack(*b, part.n, context.weights));
       } else {
         part.scratch = made->scratch_floats_;
         made->scratch_floats_ += PackedGemmSize(made->k_, part.n);
@@ -69,8 +75,10 @@ class ParallelMatMul final : public Kernel {
       made->panels_ += GemmPanels(part.n);
       made->parts_.push_back(std::move(part));
     }
-    made->cut_ = CutForTeam(made->m_, made->panels_ * kGemmPanel, made->k_, context.width,
-                            PacksRows(made->m_, made->k_, 1));
+    made->cut_ = made->narrow_
+                     ? CutForTiles(made->m_, made->panels_ * kGemmPanel, made->k_, context.width)
+                     : CutForTeam(made->m_, made->panels_ * kGemmPanel, made->k_, context.width,
+                                  PacksRows(made->m_, made->k_, 1));
     return std::unique_ptr<Kernel>(std::move(made));
   }
 
@@ -95,6 +103,20 @@ class ParallelMatMul final : public Kernel {
   }
 
  private:
+  StatusOr<Tensor> Pack(const Tensor& b, int64_t n, WeightCache& weights) const {
+    const auto* from = b.data<float>();
+    if (!narrow_) {
+      return weights.Get(b, fmt::format("panels {}x{}", k_, n),
+                         [&]() -> StatusOr<Tensor> { return PackGemmWeights(from, n, 1, k_, n); });
+    }
+    return weights.Get(b, fmt::format("bfloat16 {}x{}", k_, n), [&]() -> StatusOr<Tensor> {
+      Tensor packed =
+          HugeTensor(BFloat16GemmType(*narrow_), Shape{BFloat16GemmSize(*narrow_, k_, n)});
+      PackBFloat16Weights(*narrow_, from, n, 1, k_, n, 1.0f, packed.raw());
+      return packed;
+    });
+  }
+
   struct Part {
     int64_t n = 0;
     int64_t first = 0;    // of its panels among all
@@ -109,6 +131,8 @@ class ParallelMatMul final : public Kernel {
   // Rows [begin, end) of panels [first, last) of all.
   void Compute(const KernelArgs& args, int64_t begin, int64_t end, int64_t first,
                int64_t last) const {
+    const auto* a = static_cast<const float*>(args.inputs[0]) + begin * k_;
+    absl::InlinedVector<BFloat16Product, 3> narrow;  // one call, so that A is rounded once
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
       const int64_t from = std::max(first - part.first, int64_t{0});
@@ -118,17 +142,22 @@ class ParallelMatMul final : public Kernel {
       if (2 + 2 * i < args.inputs.size()) {
         epilogue.bias = static_cast<const float*>(args.inputs[2 + 2 * i]);
       }
-      const auto* a = static_cast<const float*>(args.inputs[0]) + begin * k_;
       auto* c = static_cast<float*>(args.outputs[i]) + begin * part.n;
+      if (narrow_) {
+        narrow.push_back({part.packed.raw(), part.n, from, to, c, part.n, epilogue});
+        continue;
+      }
       const float* packed = part.packed.present() ? part.packed.data<float>() : Scratch(args, part);
       PackedGemm({a, k_, 1, packed, c, part.n}, end - begin, k_, part.n, from, to, epilogue);
     }
+    if (!narrow.empty()) BFloat16Gemm(*narrow_, {a, k_, 1, end - begin, k_}, narrow);
   }
 
   int64_t m_ = 0, k_ = 0;
   int64_t panels_ = 0;
   int64_t scratch_floats_ = 0;
   std::vector<Part> parts_;
+  std::optional<BFloat16Kernel> narrow_;
   TeamCut cut_;
 };
 

@@ -1,20 +1,28 @@
 #include "ops/linear/product.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
+#include "ops/linear/bfloat16_gemm.h"
+#include "ops/linear/huge_tensor.h"
 #include "ops/linear/packed_gemm.h"
 #include "ops/linear/team_cut.h"
 
 namespace chairlift {
 namespace {
 
+// With a bfloat16 kernel, B must be constant.
 class FloatProduct final : public Kernel {
  public:
-  FloatProduct(Product product, int width) : p_(std::move(product)), width_(width) {
-    cut_ = CutForTeam(p_.m, p_.n, p_.k, width, PacksRows(p_.m, p_.a_row_stride, p_.a_k_stride));
+  FloatProduct(Product product, int width, std::optional<BFloat16Kernel> narrow)
+      : p_(std::move(product)), width_(width), narrow_(narrow) {
+    cut_ = narrow ? CutForTiles(p_.m, p_.n, p_.k, width)
+                  : CutForTeam(p_.m, p_.n, p_.k, width,
+                               PacksRows(p_.m, p_.a_row_stride, p_.a_k_stride));
     expand_residual_ =
         p_.residual_input >= 0 && (p_.residual_scale != 1.0f || p_.residual_column_stride != 1);
   }
@@ -24,10 +32,23 @@ class FloatProduct final : public Kernel {
     for (int64_t offset : p_.b_offsets) index.emplace(offset, 0);
     int64_t next = 0;
     for (auto& [offset, at] : index) at = next++;
-    const int64_t size = PackedGemmSize(p_.k, p_.n);
-    const std::string key = fmt::format("gemm {}x{} of {} strides {} {} scale {}", p_.k, p_.n,
-                                        index.size(), p_.b_k_stride, p_.b_n_stride, p_.alpha);
+    const int64_t size =
+        narrow_ ? BFloat16GemmSize(*narrow_, p_.k, p_.n) : PackedGemmSize(p_.k, p_.n);
+    const std::string key =
+        fmt::format("{} {}x{} of {} strides {} {} scale {}", narrow_ ? "bfloat16" : "gemm", p_.k,
+                    p_.n, index.size(), p_.b_k_stride, p_.b_n_stride, p_.alpha);
     CHAIRLIFT_ASSIGN_OR_RETURN(packed_, cache.Get(b, key, [&]() -> StatusOr<Tensor> {
+      if (narrow_) {
+        Tensor all = HugeTensor(BFloat16GemmType(*narrow_),
+                                Shape{static_cast<int64_t>(index.size()) * size});
+        const auto bytes = static_cast<int64_t>(DTypeSize(all.dtype()));
+        for (const auto& [offset, at] : index) {
+          PackBFloat16Weights(*narrow_, b.data<float>() + offset, p_.b_k_stride, p_.b_n_stride,
+                              p_.k, p_.n, p_.alpha,
+                              static_cast<std::byte*>(all.raw()) + at * size * bytes);
+        }
+        return all;
+      }
       if (index.size() == 1) {
         return PackGemmWeights(b.data<float>() + index.begin()->first, p_.b_k_stride, p_.b_n_stride,
                                p_.k, p_.n, p_.alpha);
@@ -59,14 +80,14 @@ class FloatProduct final : public Kernel {
         const int64_t begin = p_.batches() * part / parts;
         const int64_t end = p_.batches() * (part + 1) / parts;
         for (int64_t i = begin; i < end; ++i) {
-          const float* b = PackedB(args, i, i > begin, slot);
+          const void* b = PackedB(args, i, i > begin, slot);
           Compute(args, residual, i, b, 0, p_.m, 0, GemmPanels(p_.n));
         }
       });
       return absl::OkStatus();
     }
     for (int64_t i = 0; i < p_.batches(); ++i) {
-      const float* b = packed_.present() ? packed_.data<float>() + packed_offsets_[i] : scratch;
+      const void* b = packed_.present() ? ConstantB(i) : scratch;
       const int64_t panels = GemmPanels(p_.n);
       if (!packed_.present()) {
         const int parts = cut_.parts() == 1 ? 1 : width_;
@@ -95,8 +116,13 @@ class FloatProduct final : public Kernel {
     return static_cast<const float*>(args.inputs[1]) + p_.b_offsets[i];
   }
 
-  const float* PackedB(const KernelArgs& args, int64_t i, bool has_previous, float* slot) const {
-    if (packed_.present()) return packed_.data<float>() + packed_offsets_[i];
+  const void* ConstantB(int64_t i) const {
+    return static_cast<const std::byte*>(packed_.raw()) +
+           packed_offsets_[i] * static_cast<int64_t>(DTypeSize(packed_.dtype()));
+  }
+
+  const void* PackedB(const KernelArgs& args, int64_t i, bool has_previous, float* slot) const {
+    if (packed_.present()) return ConstantB(i);
     if (!has_previous || p_.b_offsets[i] != p_.b_offsets[i - 1]) {
       PackGemmPanels(B(args, i), p_.b_k_stride, p_.b_n_stride, p_.k, p_.n, 0, GemmPanels(p_.n),
                      p_.alpha, slot);
@@ -119,7 +145,7 @@ class FloatProduct final : public Kernel {
     return to;
   }
 
-  void Compute(const KernelArgs& args, const float* residual, int64_t batch, const float* packed_b,
+  void Compute(const KernelArgs& args, const float* residual, int64_t batch, const void* packed_b,
                int64_t row_begin, int64_t row_end, int64_t first, int64_t last) const {
     GemmEpilogue epilogue;
     epilogue.activation = p_.activation;
@@ -131,12 +157,19 @@ class FloatProduct final : public Kernel {
     const auto* a = static_cast<const float*>(args.inputs[0]) + p_.a_offsets[batch] +
                     row_begin * p_.a_row_stride;
     auto* c = static_cast<float*>(args.outputs[0]) + (batch * p_.m + row_begin) * p_.n;
-    PackedGemm({a, p_.a_row_stride, p_.a_k_stride, packed_b, c, p_.n}, row_end - row_begin, p_.k,
-               p_.n, first, last, epilogue);
+    if (narrow_) {
+      const BFloat16Product product{packed_b, p_.n, first, last, c, p_.n, epilogue};
+      BFloat16Gemm(*narrow_, {a, p_.a_row_stride, p_.a_k_stride, row_end - row_begin, p_.k},
+                   {&product, 1});
+      return;
+    }
+    PackedGemm({a, p_.a_row_stride, p_.a_k_stride, static_cast<const float*>(packed_b), c, p_.n},
+               row_end - row_begin, p_.k, p_.n, first, last, epilogue);
   }
 
   Product p_;
   int width_;
+  std::optional<BFloat16Kernel> narrow_;
   TeamCut cut_;
   bool expand_residual_ = false;
   Tensor packed_;  // constant B
@@ -219,10 +252,22 @@ std::unique_ptr<Kernel> GenericProduct(Product product, int width) {
   });
 }
 
+StatusOr<std::unique_ptr<Kernel>> CompileBFloat16(const Product& product,
+                                                  const CompileContext& context) {
+  if (!RoundsToBFloat16(context.attributes)) return Unimplemented("the precision is float32");
+  const Tensor* b = context.constant(1);
+  if (product.dtype != DType::kFloat || b == nullptr || b->size() == 0) {
+    return Unimplemented("it is for float32 with constant weights");
+  }
+  auto kernel = std::make_unique<FloatProduct>(product, context.width, MachineBFloat16Kernel());
+  CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
+  return kernel;
+}
+
 StatusOr<std::unique_ptr<Kernel>> CompilePacked(const Product& product,
                                                 const CompileContext& context) {
   if (product.dtype != DType::kFloat) return Unimplemented("it computes float32");
-  auto kernel = std::make_unique<FloatProduct>(product, context.width);
+  auto kernel = std::make_unique<FloatProduct>(product, context.width, std::nullopt);
   if (const Tensor* b = context.constant(1); b != nullptr && b->size() > 0) {
     CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
   }
@@ -239,6 +284,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileLoops(const Product& product,
 
 }  // namespace
 
+bool RoundsToBFloat16(const Attributes& attributes) {
+  return attributes.Int(kBFloat16Attribute, 0) != 0;
+}
+
 void MergeBatches(Product& p) {
   if (p.batches() < 2 || p.a_row_stride != p.k || p.a_k_stride != 1) return;
   if (p.residual_input >= 0 && p.residual_row_stride != p.n) return;
@@ -252,6 +301,7 @@ void MergeBatches(Product& p) {
 
 std::span<const Implementation<Product>> ProductImplementations() {
   static constexpr Implementation<Product> kTable[] = {
+      {"bfloat16", CompileBFloat16},
       {"packed panels", CompilePacked},
       {"plain loops", CompileLoops},
   };

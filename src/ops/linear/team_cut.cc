@@ -51,4 +51,14 @@ TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows) 
   return {static_cast<int>(std::min((parts + width - 1) / width * width, tiles)), 1};
 }
 
+TeamCut CutForTiles(int64_t m, int64_t n, int64_t k, int width) {
+  constexpr int64_t kFaster = 6, kRowsAPart = 64;
+  if (width <= 1 || !WorthSharing((m + kFaster - 1) / kFaster, n, k / 2)) return {};
+  if (m >= width * kRowsAPart) {
+    constexpr int64_t kRowsAgain = 256, kMost = 4;  // parts for a worker
+    return {static_cast<int>(width * std::clamp<int64_t>(m / (width * kRowsAgain), 1, kMost)), 1};
+  }
+  return {1, static_cast<int>(std::min<int64_t>(width, GemmPanels(n)))};
+}
+
 }  // namespace chairlift

@@ -22,6 +22,10 @@ struct TeamCut {
 // if there are too few panels to distribute evenly.
 TeamCut CutForTeam(int64_t m, int64_t n, int64_t k, int width, bool packs_rows);
 
+// For a product by bfloat16 tiles. Divides rows if there are enough, because every part rounds all
+// of its rows of A.
+TeamCut CutForTiles(int64_t m, int64_t n, int64_t k, int width);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_OPS_LINEAR_TEAM_CUT_H_

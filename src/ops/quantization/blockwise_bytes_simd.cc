@@ -364,7 +364,7 @@ void RoundRows(const float* a, int64_t a_stride, int64_t rows, const BlockwiseSh
 void ByteProduct(const BlockwiseWeights& weights, const ByteRows& a, int64_t rows, float* c,
                  int64_t c_stride, int64_t first, int64_t last, const GemmEpilogue& epilogue) {
   static const bool kHasVnni =
-      ActiveCpuIsa() == CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni") != 0;
+      ActiveCpuIsa() >= CpuIsa::kAvx512 && __builtin_cpu_supports("avx512vnni") != 0;
   const ByteTiles& all = kHasVnni ? vnni::kTiles : avx2::kTiles;
   const BlockwiseShape& s = weights.shape;
   const auto& tiles = all.tiles[s.bits == 8 ? 1 : 0][weights.shifted ? 1 : 0];
