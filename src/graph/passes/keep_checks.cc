@@ -30,11 +30,7 @@ bool MayRefuse(const Graph& graph, const Node& node) {
   if (std::all_of(node.outputs.begin(), node.outputs.end(), is_size)) return false;
   if (Is(node, "ConstantOfShape")) return !is_size(node.inputs[0]);
   if (Is(node, "Unsqueeze")) return ConstantInput(graph, node, 1) == nullptr;
-  if (!IsElementwise(def)) return true;
-  const SymbolicShape& out = graph.values[node.outputs[0]].shape;
-  return !std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-    return id == kNoValue || BroadcastsExactly(graph.values[id].shape, out);
-  });
+  return !IsElementwise(def) || MayNotBroadcast(graph, node);
 }
 
 // Nodes that an output depends on after the removals.
@@ -55,6 +51,14 @@ std::vector<bool> Needed(const Graph& graph, const std::vector<Removal>& removal
 }
 
 }  // namespace
+
+bool MayNotBroadcast(const Graph& graph, const Node& node) {
+  if (!IsElementwise(*node.def)) return false;
+  const SymbolicShape& out = graph.values[node.outputs[0]].shape;
+  return !std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return id == kNoValue || BroadcastsExactly(graph.values[id].shape, out);
+  });
+}
 
 void KeepChecks(const Graph& graph, std::vector<Removal>& removals) {
   const std::vector<bool> before = Needed(graph, std::vector<Removal>(graph.nodes.size()));

@@ -19,6 +19,9 @@ struct Removal {
 // check x against y. A node that no output depended on before may be removed.
 void KeepChecks(const Graph& graph, std::vector<Removal>& removals);
 
+// Whether the node is elementwise, and requests may give its operands shapes that do not broadcast.
+bool MayNotBroadcast(const Graph& graph, const Node& node);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_GRAPH_PASSES_KEEP_CHECKS_H_

@@ -8,6 +8,7 @@
 #include "graph/batch_axis/propagate.h"
 #include "graph/evaluate.h"
 #include "graph/infer.h"
+#include "graph/passes/keep_checks.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/bounds.h"
@@ -35,7 +36,8 @@ using Kind = Form::Kind;
 
 class FormWalk {
  public:
-  explicit FormWalk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
+  explicit FormWalk(Packer& packer)
+      : packer_(packer), graph_(packer.original()), links_(packer.original()) {}
 
   // Sets the forms of the node's outputs, or why they are unknown.
   Status Visit(const Node& node) {
@@ -71,8 +73,31 @@ class FormWalk {
   }
 
  private:
+  // A value that is read for its sizes alone is not computed packed, and neither are the values
+  // that it follows from. An error if one of them may be refused.
+  Status CheckLeftOut(ValueId id) {
+    std::vector<bool> seen(graph_.values.size(), false);
+    std::vector<ValueId> open = {id};
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      if (value == kNoValue || seen[static_cast<size_t>(value)]) continue;
+      seen[static_cast<size_t>(value)] = true;
+      const int n = links_.producer(value);
+      if (n < 0 || !packer_.form(value).unknown()) continue;
+      const Node& node = graph_.nodes[static_cast<size_t>(n)];
+      if (MayNotBroadcast(graph_, node)) {
+        return Unimplemented("whether the inputs of {} broadcast depends on sizes",
+                             node.Describe());
+      }
+      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+    }
+    return absl::OkStatus();
+  }
+
   // Shape and Size of any value with known dimensions.
   Status SizesOf(const Node& node) {
+    CHAIRLIFT_RETURN_IF_ERROR(CheckLeftOut(node.inputs[0]));
     CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, Context(packer_, node).DimsOf(0));
     for (size_t axis = 0; axis < dims.size(); ++axis) {
       if (!dims[axis].has_others({kBatchSymbol, kLengthSymbol})) continue;
@@ -144,6 +169,7 @@ class FormWalk {
 
   Packer& packer_;
   const Graph& graph_;
+  const Links links_;
 };
 
 // Sets the packed graph's outputs, with the original's names.

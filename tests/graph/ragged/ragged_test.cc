@@ -83,6 +83,15 @@ TEST(RaggedTest, ElementsOneByOne) {
   });
 }
 
+// The sum is read for its size alone. That is 3 if it can be computed, which depends on the length.
+TEST(RaggedTest, WhatIsReadForItsSizeAloneMustBroadcast) {
+  Refuses("broadcast", [](Model& m) {
+    const ValueId places = m.Op("Range", {m.Int(0), m.Scalar(m.SizeOf(m.x, 1)), m.Int(3)});
+    const ValueId sum = m.Op("Add", {places, m.Ints({1, 2, 3})});
+    return m.Op("Mul", {m.x, m.To(m.Op("Size", {sum}), 1)});
+  });
+}
+
 TEST(RaggedTest, RowsAreSpreadOverTheirTokens) {
   const RaggedModel model = Packs([](Model& m) {
     return m.Op("Sub", {m.x, m.Op("Unsqueeze", {m.r, m.Ints({1})})});
