@@ -177,6 +177,9 @@ struct ModelConfig {
   // batches. The mask is tried on a few requests at load, which proves nothing. Empty: no mask is
   // trusted.
   std::string padding_mask = {};
+  // 0: the first dimension is the batch, although the file fixes it to 1. It is opened if each row
+  // is proved to be computed alone; else the load fails and says why.
+  std::optional<int> batch_dim = {};
   std::vector<int> preferred_batch_sizes = {};
   int max_queue_size = 1024;  // waiting requests; more are refused (kResourceExhausted)
   // The longest expected wait of a new request, estimated from the cost of recent batches. A

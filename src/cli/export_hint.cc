@@ -33,10 +33,12 @@ std::string ExportHint(const ModelMetadata& metadata) {
   const size_t inputs = metadata.inputs.size();
   const std::string shapes =
       inputs == 1 ? R"(({0: "batch"},))" : fmt::format(R"(({{0: "batch"}},) * {})", inputs);
+  const char* const setting =
+      FixedBatch(metadata) == 1 ? "set 'batch_dim: 0' in model.yaml, or " : "";
   return fmt::format(
-      "export it with an open first dimension: torch.onnx.export(…, dynamo=True, "
+      "{}export it with an open first dimension: torch.onnx.export(…, dynamo=True, "
       "dynamic_shapes={}); docs/guides/exporting.md has the other tools",
-      shapes);
+      setting, shapes);
 }
 
 }  // namespace chairlift

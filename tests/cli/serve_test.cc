@@ -95,13 +95,21 @@ TEST_F(ServeTest, AFileThatFixesTheBatchToOneIsWarnedAbout) {
   testing::ModelBuilder fixed(17);
   fixed.Input("x", testing::kFloat, {1, 4}).Output("y", testing::kFloat);
   fixed.Node("Relu", {"x"}, {"y"});
+  const std::string file = File("fixed.onnx", fixed.Bytes());
+  Serve({file, "--set", "batch_dim=0"});
+  server_->Signal(SIGINT);
+  EXPECT_EQ(server_->Wait(), 0) << server_->output();
+  EXPECT_THAT(server_->output(),
+              AllOf(HasSubstr("the file fixes the batch to 1; it is opened, as batch_dim says"),
+                    Not(HasSubstr("one by one"))));
   for (const bool open : {false, true}) {
-    Serve({open ? model_ : File("fixed.onnx", fixed.Bytes())});
+    Serve({open ? model_ : file});
     server_->Signal(SIGINT);
     EXPECT_EQ(server_->Wait(), 0) << server_->output();
     const auto warned = HasSubstr(
-        R"(the file fixes the batch to 1, so that requests run one by one; export it with an open )"
-        R"(first dimension: torch.onnx.export(…, dynamo=True, dynamic_shapes=({0: "batch"},)))");
+        R"(the file fixes the batch to 1, so that requests run one by one; set 'batch_dim: 0' in )"
+        R"(model.yaml, or export it with an open first dimension: torch.onnx.export(…, )"
+        R"(dynamo=True, dynamic_shapes=({0: "batch"},)))");
     if (open) {
       EXPECT_THAT(server_->output(), Not(warned));
     } else {

@@ -1,10 +1,12 @@
 #include "engine/programs/loading_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
 #include "device/devices.h"
 #include "graph/decoders/decoder.h"
+#include "graph/lift_batch.h"
 #include "graph/onnx/import.h"
 #include "graph/rename_ports.h"
 #include "graph/widen.h"
@@ -52,6 +54,31 @@ Status Declare(ModelSource& source, Graph& graph) {
       "prompts");
 }
 
+// Opens a batch that the file fixes to 1, as the setting asks.
+Status OpenBatch(LoadingModel& model) {
+  if (*model.config.batch_dim != 0) {
+    return InvalidArgument("batch_dim is {}; it must be 0: requests share the first dimension",
+                           *model.config.batch_dim);
+  }
+  const auto fixes = [&](ValueId id) {
+    const SymbolicShape& shape = model.graph.values[static_cast<size_t>(id)].shape;
+    return shape.has_rank() && shape.rank() > 0 && shape[0].known();
+  };
+  if (std::none_of(model.graph.inputs.begin(), model.graph.inputs.end(), fixes)) {
+    return absl::OkStatus();
+  }
+  StatusOr<Graph> lifted = LiftBatch(model.graph);
+  if (!lifted.ok()) {
+    return InvalidArgument(
+        "batch_dim is 0, but the batch that the file fixes cannot be opened: {}; export the model "
+        "with an open first dimension (docs/guides/exporting.md)",
+        Message(lifted.status()));
+  }
+  model.graph = *std::move(lifted);
+  model.notes.emplace_back("the file fixes the batch to 1; it is opened, as batch_dim says");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status CheckPrecision(const std::string& precision) {
@@ -81,6 +108,10 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
     return InvalidArgument(
         "tensor_names is set, but the model has no single ONNX file whose inputs it could rename");
   }
+  if (config.batch_dim && (!computes || from.cells)) {
+    return InvalidArgument(
+        "batch_dim is set, but the model has no single ONNX file whose batch it could open");
+  }
   if (computes) CHAIRLIFT_RETURN_IF_ERROR(PlaceOn(config, model));
   if (!computes || from.cells) return model;
   CHAIRLIFT_ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnxFile(model.source.path));
@@ -90,6 +121,9 @@ StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,
   model.graph = std::move(imported.graph);
   model.source.rules.seeds = std::move(imported.seeds);
   CHAIRLIFT_RETURN_IF_ERROR(RenamePorts(model.graph, config.tensor_names));
+  if (config.batch_dim) {
+    CHAIRLIFT_RETURN_IF_ERROR(OpenBatch(model));
+  }
   CHAIRLIFT_RETURN_IF_ERROR(Declare(model.source, model.graph));
   if (model.executable.device->is_host() && HasFloat16(model.graph) && !IsDecoder(model.graph)) {
     CHAIRLIFT_RETURN_IF_ERROR(WidenInside(model.graph));

@@ -205,6 +205,13 @@ constexpr OtherSetting kOthers[] = {
      [](const YamlValue& value, ModelConfig& config) {
        config.padding_mask = value.Text("the name of an input");
      }},
+    {"batch_dim", "0", "",
+     "The first dimension is the batch, although the file fixes it to 1. It is opened if each row "
+     "is proved to be computed alone",
+     [](const YamlValue& value, ModelConfig& config) {
+       if (value.Text("0") != "0") value.RefuseAllBut("0");
+       config.batch_dim = 0;
+     }},
     {"preferred_batch_sizes", "a list of numbers of rows", "",
      "Policy window: batches of these sizes run without waiting for more",
      [](const YamlValue& value, ModelConfig& config) {

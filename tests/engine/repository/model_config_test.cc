@@ -33,8 +33,10 @@ max_queue_size: 10
 max_queue_wait_us: 500000
 default_timeout_us: 250000
 disabled_passes: [fuse_conv]
+batch_dim: 0
 )");
   ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->batch_dim, 0);
   EXPECT_EQ(config->policy, "window");
   EXPECT_EQ(config->max_batch_size, 16);
   EXPECT_EQ(config->queue_delay_us, 500);
@@ -111,6 +113,7 @@ TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
               HasSubstr("it must be a number of bytes, at least 0 (never fold)"));
   EXPECT_THAT(Refusal("sequence_state: {h: [c]}"), HasSubstr("sequence_state.h must be a name"));
   EXPECT_THAT(Refusal("tensor_names: {ids: [c]}"), HasSubstr("tensor_names.ids must be a name"));
+  EXPECT_THAT(Refusal("batch_dim: 1"), HasSubstr("batch_dim is '1'; it must be 0"));
   EXPECT_THAT(Refusal("policy: {a: b}"), HasSubstr("policy must be the name"));
   EXPECT_THAT(Refusal("policy: windows"), HasSubstr("'windows'; did you mean 'window'?"));
   EXPECT_THAT(Refusal("disabled_passes: [fuse_conf]"),
