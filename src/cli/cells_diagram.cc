@@ -225,10 +225,15 @@ class Drawing {
     if (arrow.label.empty()) return;
     const auto [x0, y0] = End(boxes_[arrow.from]);
     const auto [x1, y1] = Begin(boxes_[arrow.through.empty() ? arrow.to : arrow.through.front()]);
+    const double x = (x0 + x1) / 2, y = (y0 + y1) / 2 + (down_ ? 4 : -5);
+    // The arrow goes behind the words: a halo alone leaves it between them.
+    const double width = WidthOf(arrow.label, kSmallCharacter);
     fmt::format_to(std::back_inserter(svg),
+                   "<rect class=\"page\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
+                   "height=\"13\"/>\n"
                    "<text class=\"note small halo\" x=\"{:.1f}\" y=\"{:.1f}\" "
                    "text-anchor=\"middle\">{}</text>\n",
-                   (x0 + x1) / 2, (y0 + y1) / 2 + (down_ ? 4 : -5), SvgText(arrow.label));
+                   x - width / 2, y - 10, width, x, y, SvgText(arrow.label));
   }
 
   // Arrows reach a box from the left, and the loop is above it; or from above, and it is at the

@@ -44,5 +44,14 @@ def test_labels_are_apart(model, tmp_path):
     assert labels and boxes
     for (name, a), (other, b) in [*itertools.combinations(labels, 2), *itertools.product(labels, boxes)]:
         assert not overlap(a, b), f"'{name}' lies on {other}"
+    grounds = [(float(r.get("x")), float(r.get("y")), float(r.get("x")) + float(r.get("width")),
+                float(r.get("y")) + float(r.get("height"))) for r in svg.iter(SVG + "rect")
+               if r.get("class") == "page" and float(r.get("height")) < 20]  # not the page itself
+    for text in svg.iter(SVG + "text"):
+        if text.get("class") == "note small halo" and text.get("text-anchor") == "middle":
+            x, y = float(text.get("x")), float(text.get("y")) - 4
+            half = CHARACTER * len(text.text) / 2
+            assert any(a <= x - half and x + half <= c and b <= y <= d for a, b, c, d in grounds), \
+                f"an arrow goes through '{text.text}'"
     width = float(re.match(r"[\d.]+", svg.get("width"))[0])
     assert all(0 <= area[0] and area[2] <= width for _, area in labels)

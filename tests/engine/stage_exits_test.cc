@@ -194,7 +194,7 @@ TEST(StageExitsTest, WhoIsSureLeavesWithTheExitsAnswer) {
       CheckExit(questions, **engine, sure, early);
       const auto metadata = (*engine)->Metadata("m");
       ASSERT_TRUE(metadata.ok());
-      EXPECT_THAT(metadata->diagnosis, AllOf(HasSubstr("requests may leave after 'early'"),
+      EXPECT_THAT(metadata->diagnosis, AllOf(HasSubstr("requests may exit after 'early'"),
                                              HasSubstr("requests left after 'early'")));
     }
   }

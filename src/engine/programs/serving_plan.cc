@@ -333,7 +333,7 @@ StatusOr<ServingPlan> PlanStagedServing(const ModelConfig& config,
   }
   for (const StageExit& exit : config.exits) {
     plan.diagnosis += fmt::format("; requests may {} after '{}'",
-                                  exit.skip_to.empty() ? "leave" : "skip stages", exit.output);
+                                  exit.skip_to.empty() ? "exit" : "skip stages", exit.output);
   }
   return plan;
 }

@@ -41,8 +41,9 @@ constexpr NumberSetting kNumbers[] = {
     {"max_batch_size",
      &C::max_batch_size,
      {"rows", 0, 65536, kChosen},
-     "Most rows in a batch. A request with more is refused if this is set, and a batch by itself "
-     "if not. Models that run as cells: rows of a task"},
+     "Most rows in a batch. If this is set, a request with more rows is refused; else it is a "
+     "batch "
+     "by itself. Models that run as cells: most rows of a task"},
     {"max_batch_tokens",
      &C::max_batch_tokens,
      {"tokens", 0, kMaxBatchRows, kChosen},
@@ -63,21 +64,25 @@ constexpr NumberSetting kNumbers[] = {
     {"latency_objective_us",
      &C::latency_objective_us,
      {kMicro, 0, kHour, "none"},
-     "Policy length_dp: requests are not held back once half of this is about to be spent. Policy "
-     "staged: no request joins a batch if another one would then miss this"},
+     "Target latency. Policy length_dp: no request waits for a fuller batch once half of it is "
+     "nearly "
+     "over. Policy staged: no request joins a batch if another one would then miss it"},
     {"time_slice_us",
      &C::time_slice_us,
-     {kMicro, 0, kHour, "one step a task"},
-     "Policy cellular: time that a task may spend on further steps, which is how long a new "
-     "request may wait for it"},
+     {kMicro, 0, kHour, "one step per task"},
+     "Policy cellular: extra time that a task may take for further steps. A new request waits at "
+     "most "
+     "that much longer. Absent: 200"},
     {"buffer_pairs",
      &C::buffer_pairs,
      {"pairs", 1, 64},
-     "Policy staged: 1: one batch after the other; more: a pipeline of stages"},
+     "Policy staged: pairs of buffers between stages. 1: batches run one after the other; more: as "
+     "a "
+     "pipeline"},
     {"join_window_us",
      &C::join_window_us,
-     {kMicro, 0, kHour, "as costs say"},
-     "Policy staged: no request joins a batch that was made longer ago"},
+     {kMicro, 0, kHour, "by measured costs"},
+     "Policy staged: requests may join a batch until it is this old"},
     {"max_queue_size",
      &C::max_queue_size,
      {"requests", 1, kMaxInt},
@@ -89,12 +94,12 @@ constexpr NumberSetting kNumbers[] = {
     {"default_timeout_us",
      &C::default_timeout_us,
      {kMicro, 0, kHour, "none"},
-     "Timeout of requests that bring none"},
+     "Timeout of requests that set none"},
     {"max_folded_embedding_bytes",
      &C::max_folded_embedding_bytes,
      {"bytes", 0, kMaxInt64, "never fold"},
      "Models that are cut into cells: largest table that may replace an embedding and the "
-     "projection behind it"},
+     "projection after it"},
     {"max_sequences",
      &C::max_sequences,
      {"sequences", 1, kMaxInt},
@@ -168,12 +173,12 @@ constexpr OtherSetting kOthers[] = {
        config.device = value.Text("the name of a device, as 'cpu' or 'cuda'");
      }},
     {"precision", "float32, tf32, float16 or bfloat16", "float32",
-     "What the model's float32 is computed in; on the CPU float32 or bfloat16",
+     "Type in which the float32 parts of the model are computed; on the CPU float32 or bfloat16",
      [](const YamlValue& value, ModelConfig& config) {
        config.precision = value.Text("float32, tf32, float16 or bfloat16");
      }},
     {"prefix_caching", "true or false", "true",
-     "Models that generate: prompts that begin alike compute that once",
+     "Models that generate: the common beginning of several prompts is computed once",
      [](const YamlValue& value, ModelConfig& config) { config.prefix_caching = ReadBool(value); }},
     {"stages", "a number of stages, 2 to 64, or a list of nodes or tensors", "",
      "Policies staged and cellular: how many stages, or the last node or tensor of each stage",

@@ -253,7 +253,7 @@ void Describe(const Packer& packer, RaggedModel& model) {
   for (const auto& [name, count] : counts) {
     operators += fmt::format("{}{} {}", operators.empty() ? "" : ", ", count, name);
   }
-  notes.push_back("what looks beyond a token, and stops at its sequence's ends: " +
+  notes.push_back("operators that combine tokens, each within its sequence: " +
                   (operators.empty() ? "nothing" : operators));
   for (const auto& [what, count] : packer.mask_notes()) {
     notes.push_back(fmt::format("masks of {} attention{}: {}", count, count == 1 ? "" : "s", what));
@@ -262,13 +262,13 @@ void Describe(const Packer& packer, RaggedModel& model) {
   if (model.max_length > 0) notes.push_back(fmt::format("lengths up to {}", model.max_length));
   for (const int input : model.marks) {
     notes.push_back(fmt::format(
-        "a request runs alone, as the model is, where '{}' is other than 0 and 1",
+        "a request runs alone, unpacked, if '{}' has values other than 0 and 1",
         original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(input)])].name));
   }
   for (const bool all : {false, true}) {
     for (const int input : all ? model.all_marks : model.first_marks) {
       notes.push_back(fmt::format(
-          "likewise where '{}' is 0 for {} of a sequence",
+          "a request runs alone, unpacked, if '{}' is 0 for {} of a sequence",
           original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(input)])].name,
           all ? "any token" : "the first token"));
     }
@@ -276,12 +276,13 @@ void Describe(const Packer& packer, RaggedModel& model) {
   if (model.mask >= 0) {
     const Value& mask =
         original.values[static_cast<size_t>(original.inputs[static_cast<size_t>(model.mask)])];
-    const char* left_out = model.rows_ignore_masked ? "all such tokens need not be computed"
+    const char* left_out = model.rows_ignore_masked ? "hidden tokens are not computed"
                            : model.rows_ignore_trailing
-                               ? "such tokens at the end need not be computed"
-                               : "such tokens matter all the same";
-    notes.push_back(fmt::format("'{}' hides tokens where it is 0; for answers by sequence, {}",
-                                mask.name, left_out));
+                               ? "hidden tokens at the end are not computed"
+                               : "hidden tokens are computed, because they matter";
+    notes.push_back(fmt::format(
+        "'{}' hides tokens where it is 0; if only outputs by sequence are asked for, {}", mask.name,
+        left_out));
   }
   model.notes.insert(model.notes.begin(), notes.begin(), notes.end());
 }
