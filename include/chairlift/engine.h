@@ -286,6 +286,12 @@ struct ModelMetadata {
 // A place in a model's queue (Engine::Reserve()). Giving up the last reference frees the place.
 class Admission;
 
+// The body of a request that is not parsed yet.
+struct UnreadBody {
+  int64_t bytes = 0;
+  bool binary = false;  // the bytes are those of tensors; otherwise of JSON
+};
+
 struct NamedTensor {
   std::string name = {};
   Tensor tensor = {};
@@ -352,8 +358,9 @@ struct InferRequest {
   // returns true, the request is cancelled and Infer() returns kCancelled without waiting for the
   // batch to end.
   std::function<bool()> interrupted = {};
-  // From Engine::Reserve() for the same model; may be null. InferAsync() gives the place back, and
-  // admits the request by what it really is.
+  // From Engine::Reserve(); may be null. InferAsync() gives the place back, and admits the request
+  // by what it really is. It is not refused for its wait if the place is for the same model and
+  // covers its work.
   std::shared_ptr<Admission> place = {};
 };
 
@@ -515,11 +522,13 @@ class Engine {
   virtual RequestId InferAsync(InferRequest request, InferCallback callback) = 0;
   // For a server that has received a large request and not parsed it. Refuses it now if
   // InferAsync() would refuse it for its expected wait: refusing stays cheap. Otherwise takes a
-  // place in the model's queue, for InferRequest::place. The place is null if only InferAsync()
-  // can decide: the model is not known, calls others, or caches its answers.
+  // place in the queues of the model and of those that it calls, for InferRequest::place. The work
+  // that it counts there is estimated from the size of the body. The place is null if only
+  // InferAsync() can decide: the model is not known, or caches its answers.
   virtual StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& /*name*/,
                                                        const std::string& /*version*/,
-                                                       const InferRequest::Caller& /*caller*/) {
+                                                       const InferRequest::Caller& /*caller*/,
+                                                       const UnreadBody& /*body*/) {
     return nullptr;
   }
   // Waits for the answer. A task of this request alone runs on the calling thread if it is too

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace chairlift {
 namespace {
@@ -10,10 +11,6 @@ namespace {
 constexpr double kMemory = 0.9;
 // The weight of one request's growth in the running mean.
 constexpr double kGrowthWeight = 1.0 / 16;
-// The same for the time that it brings: one weight if that is more than the mean, one if it is
-// less. Too high an estimate would refuse requests needlessly.
-constexpr double kMoreWeight = 1.0 / 16;
-constexpr double kLessWeight = 1.0 / 2;
 // The weight of a wait that was longer than the factor predicted, and of one that was not.
 constexpr double kLongerWeight = 1.0 / 4;
 constexpr double kShorterWeight = 1.0 / 256;
@@ -45,14 +42,25 @@ QueueTime::Share::Part& QueueTime::PartOf(Share& share, CellType type) {
 
 void QueueTime::Set(Share::Part& part, const Share::Part& to) {
   Type& type = TypeOf(part.type);
-  type.left += to.left() - part.left();
+  const int64_t left = part.left(), guess = part.guess_ns;
+  type.left += to.left() - left;
   part = to;
+  if (guess > 0 && part.left() < left) {
+    const double rest = static_cast<double>(std::max<int64_t>(part.left(), 0));
+    part.guess_ns =
+        static_cast<int64_t>(static_cast<double>(guess) * rest / static_cast<double>(left));
+  }
+  if (type.units == 0) {
+    type.guess_ns += part.guess_ns - guess;
+    total_ns_ += part.guess_ns - guess;
+  }
   Charge(type);
 }
 
 void QueueTime::Learn(CellType index, int64_t units, Duration cost) {
   if (units <= 0) return;
   Type& type = TypeOf(index);
+  DropGuesses(type);
   if (!type.learnt) type.cost_ns = type.units = 0;
   type.learnt = true;
   type.cost_ns = kMemory * type.cost_ns + static_cast<double>(cost.count());
@@ -60,15 +68,26 @@ void QueueTime::Learn(CellType index, int64_t units, Duration cost) {
   Charge(type);
 }
 
+void QueueTime::DropGuesses(Type& type) { total_ns_ -= std::exchange(type.guess_ns, 0); }
+
+void QueueTime::Forget(CellType index) {
+  if (index >= types_.size()) return;
+  Type& type = types_[index];
+  type.cost_ns = type.units = 0;
+  type.learnt = false;
+  Charge(type);
+}
+
 void QueueTime::Expect(CellType index, double ns_per_unit) {
   Type& type = TypeOf(index);
   if (type.learnt) return;
+  DropGuesses(type);
   type.cost_ns = ns_per_unit;
   type.units = 1;
   Charge(type);
 }
 
-void QueueTime::Arrive(std::span<const Work> work, Share& share) {
+void QueueTime::Arrive(std::span<const Work> work, Share& share, Duration whole) {
   for (const Work& brought : work) {
     Share::Part& part = PartOf(share, brought.type);
     Share::Part more = part;
@@ -81,17 +100,22 @@ void QueueTime::Arrive(std::span<const Work> work, Share& share) {
     more.expected = std::llround(types_[type].mean_growth);
     Set(part, more);
   }
-  const auto brought = static_cast<double>(this->work(share).count());
-  if (brought <= 0) return;
-  const double weight = brought > typical_ns_ ? kMoreWeight : kLessWeight;
-  typical_ns_ = typical_ns_ > 0 ? typical_ns_ + weight * (brought - typical_ns_) : brought;
+  const auto unknown = std::find_if(work.begin(), work.end(), [&](const Work& brought) {
+    return brought.units > 0 && !Prices(brought.type);
+  });
+  if (unknown == work.end()) return;
+  const int64_t guess = std::max(whole - this->work(share), Duration(0)).count();
+  PartOf(share, unknown->type).guess_ns = guess;
+  types_[unknown->type].guess_ns += guess;
+  total_ns_ += guess;
 }
 
 Duration QueueTime::work(const Share& share) const {
   double ns = 0;
   for (const Share::Part& part : share.parts_) {
     const Type& type = types_[part.type];
-    if (type.units > 0) ns += type.cost_ns / type.units * static_cast<double>(part.left());
+    ns += type.units > 0 ? type.cost_ns / type.units * static_cast<double>(part.left())
+                         : static_cast<double>(part.guess_ns);
   }
   return Duration(static_cast<int64_t>(ns));
 }

@@ -33,6 +33,7 @@ class QueueTime {
       int64_t known = 0;     // units that have arrived and not run
       int64_t grown = 0;     // units that were added by Grow()
       int64_t expected = 0;  // units that Grow() is expected to add
+      int64_t guess_ns = 0;  // of what is left; while the cost of the type is unknown
 
       int64_t left() const { return known + (expected > grown ? expected - grown : 0); }
     };
@@ -44,11 +45,18 @@ class QueueTime {
   // A unit's cost from a cost table. Used until the first Learn() for the type, ignored after it.
   void Expect(CellType type, double ns_per_unit);
 
+  // Whether a unit's cost is known.
+  bool Prices(CellType type) const { return type < types_.size() && types_[type].units > 0; }
   // Whether Learn() has been called for the type.
   bool Knows(CellType type) const { return type < types_.size() && types_[type].learnt; }
 
-  // Adds a request with this work; a type may occur several times. `share` must be empty.
-  void Arrive(std::span<const Work> work, Share& share);
+  // The type's units are others from now on, and their cost is unknown.
+  void Forget(CellType type);
+
+  // Adds a request with this work; a type may occur several times. `share` must be empty. `whole`:
+  // what the request is expected to cost. If the cost of a type is unknown, its units count as what
+  // of this the others leave.
+  void Arrive(std::span<const Work> work, Share& share, Duration whole = Duration(0));
   // The request grew by `work`, which was not in Arrive().
   void Grow(Work work, Share& share);
   // Part of the request has run.
@@ -56,12 +64,10 @@ class QueueTime {
   // The request has left. `complete`: after its last node, so that its growth counts in the mean.
   void Leave(bool complete, Share& share);
 
-  // One worker's time for all requests that have not left. Types of unknown cost count as zero.
+  // One worker's time for all requests that have not left. Units of unknown cost count as guessed.
   Duration work() const { return Duration(total_ns_); }
   // The remaining work of one request.
   Duration work(const Share& share) const;
-  // The typical work of a recent request, somewhat below the average; 0: unknown.
-  Duration typical() const { return Duration(static_cast<int64_t>(typical_ns_)); }
 
  private:
   struct Type {
@@ -70,6 +76,7 @@ class QueueTime {
     bool learnt = false;     // from a task rather than a table
     int64_t left = 0;        // units over all shares
     int64_t charged_ns = 0;  // their part of total_ns_
+    int64_t guess_ns = 0;    // of the shares, in total_ns_; 0 once the cost is known
     double mean_growth = 0;  // units per request
     bool grows = false;      // it is in growing_
   };
@@ -79,11 +86,12 @@ class QueueTime {
   // Replaces a part and updates the totals.
   void Set(Share::Part& part, const Share::Part& to);
   void Charge(Type& type);
+  // Its cost is known from now on.
+  void DropGuesses(Type& type);
 
   std::vector<Type> types_;
   std::vector<CellType> growing_;  // types by which any request has grown
   int64_t total_ns_ = 0;
-  double typical_ns_ = 0;
 };
 
 // By how much longer than expected requests wait: for what other processes of the machine take, and

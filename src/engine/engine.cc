@@ -19,6 +19,7 @@
 #include "engine/execution/unfold_request.h"
 #include "engine/programs/model_calls.h"
 #include "engine/repository/repository.h"
+#include "engine/requests/request_size.h"
 #include "graph/batch_axis.h"
 
 namespace chairlift {
@@ -150,7 +151,8 @@ class EngineImpl final : public Engine, private ModelCalls {
     return Begin(std::move(request), std::move(callback), {});
   }
   StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& name, const std::string& version,
-                                               const InferRequest::Caller& caller) override;
+                                               const InferRequest::Caller& caller,
+                                               const UnreadBody& body) override;
   StatusOr<InferResponse> Infer(InferRequest request) override;
   void Cancel(RequestId request) override { dispatcher_->Cancel(request); }
 
@@ -252,11 +254,12 @@ RequestId EngineImpl::Begin(const CalledModel& model, InferRequest request,
 
 StatusOr<std::shared_ptr<Admission>> EngineImpl::Reserve(const std::string& name,
                                                          const std::string& version,
-                                                         const InferRequest::Caller& caller) {
+                                                         const InferRequest::Caller& caller,
+                                                         const UnreadBody& body) {
   const StatusOr<std::shared_ptr<Model>> model = repository_.Find(name, version);
   if (!model.ok() || (*model)->response_cache() != nullptr) return nullptr;
   const MemoryReserve::Use use;
-  return dispatcher_->Reserve(*model, {caller.group, caller.member});
+  return dispatcher_->Reserve(*model, {caller.group, caller.member}, body);
 }
 
 RequestId EngineImpl::Begin(InferRequest&& request, InferCallback&& callback, Origin origin) {
@@ -349,6 +352,7 @@ RequestId EngineImpl::Start(std::shared_ptr<Model> model, InferRequest&& asked_f
   }
   request->reply.callback = std::move(callback);
   request->model = std::move(model);
+  request->input_bytes = InputBytes(asked.request);
 
   // Before anything is computed for it, so that refusing is cheap. A refused request may still be
   // answered by the response cache.

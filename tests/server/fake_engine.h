@@ -116,6 +116,16 @@ class FakeEngine : public Engine {
     const std::lock_guard<std::mutex> lock(mutex_);
     parts_ = std::move(parts);
   }
+  // Another model, with text inputs, and a suffix in its name; it has the tensors of "identity".
+  void add_text_model(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(names_mutex_);
+    text_models_.insert(name);
+  }
+  // The models that places were asked for at.
+  std::vector<std::string> reserved() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return reserved_;
+  }
   // The next answer of Reserve(): an error, or places.
   void set_reserve(Status status) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -124,9 +134,11 @@ class FakeEngine : public Engine {
   // Places that are held now.
   int places() const { return static_cast<int>(places_.use_count()) - 1; }
   StatusOr<std::shared_ptr<Admission>> Reserve(const std::string& name, const std::string& version,
-                                               const InferRequest::Caller&) override {
+                                               const InferRequest::Caller&,
+                                               const UnreadBody&) override {
     if (!Known(name, version).ok()) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
+    reserved_.push_back(name);
     if (!reserve_.ok()) return reserve_;
     return std::shared_ptr<Admission>(places_, reinterpret_cast<Admission*>(places_.get()));
   }
@@ -162,8 +174,14 @@ class FakeEngine : public Engine {
   }
 
   std::vector<ModelIndexEntry> Index() const override {
-    return {{"identity", "1", ModelState::kReady, ""},
-            {"broken", "1", ModelState::kUnavailable, "node 'n': no such operator"}};
+    std::vector<ModelIndexEntry> entries = {
+        {"identity", "1", ModelState::kReady, ""},
+        {"broken", "1", ModelState::kUnavailable, "node 'n': no such operator"}};
+    const std::lock_guard<std::mutex> lock(names_mutex_);
+    for (const std::string& name : text_models_) {
+      entries.push_back({name, "1", ModelState::kReady, ""});
+    }
+    return entries;
   }
   StatusOr<ModelMetadata> Metadata(const std::string& name,
                                    const std::string& version) const override {
@@ -211,6 +229,9 @@ class FakeEngine : public Engine {
  private:
   const std::shared_ptr<int> places_ = std::make_shared<int>(0);
   Status reserve_;
+  std::vector<std::string> reserved_;
+  mutable std::mutex names_mutex_;  // may be taken inside mutex_
+  std::set<std::string> text_models_;
   struct Waiting {
     RequestId id;
     StatusOr<InferResponse> response;
@@ -218,8 +239,10 @@ class FakeEngine : public Engine {
     PartsCallback on_parts;
   };
 
-  static Status Known(const std::string& name, const std::string& version) {
+  Status Known(const std::string& name, const std::string& version) const {
     if (name == "identity" && (version.empty() || version == "1")) return absl::OkStatus();
+    const std::lock_guard<std::mutex> lock(names_mutex_);
+    if (text_models_.contains(name)) return absl::OkStatus();
     return NotFound("model '{}' is not known", name);
   }
 

@@ -106,6 +106,39 @@ TEST_F(OffloadTest, ALargeRequestToAFullQueueIsRefusedUnread) {
   EXPECT_EQ(engine_.places(), 0) << "each refused request has given its place back";
 }
 
+// The same for routes whose bodies name the model, at either end. None of them is JSON.
+TEST_F(OffloadTest, ALargeTextRequestToAFullQueueIsRefusedUnread) {
+  for (const char* name : {"a/embed", "b/embed", "c/rerank", "d/complete", "e/predict"}) {
+    engine_.add_text_model(name);
+  }
+  engine_.set_reserve(ResourceExhausted("the queue is full"));
+  HttpClient client(server_->http_port());
+  const std::string wrong(100'000, ' ');
+  const auto refused = [&](const std::string& path, const std::string& body,
+                           const std::string& model) {
+    const HttpAnswer answer = client.Ask(Post(path, body));
+    EXPECT_EQ(answer.status, 503) << path << answer.body;
+    EXPECT_THAT(answer.body, ::testing::HasSubstr("the queue is full"));
+    EXPECT_EQ(engine_.reserved().back(), model) << path;
+  };
+  const std::string at_end = "{\"input\": ?" + wrong + R"(, "model": "b"})";
+  refused("/v1/embeddings", R"({"model": "a", )" + wrong, "a/embed");
+  refused("/v1/embeddings", at_end, "b/embed");
+  refused("/embed", R"({"model": "b", )" + wrong, "b/embed");
+  refused("/similarity", R"({"model": "b", )" + wrong, "b/embed");
+  refused("/rerank", "[" + wrong, "c/rerank");  // the only one
+  refused("/v1/rerank", "[" + wrong, "c/rerank");
+  refused("/predict", "[" + wrong, "e/predict");
+  refused("/v1/completions", "[" + wrong, "d/complete");
+  refused("/v1/chat/completions", "[" + wrong, "d/complete");
+  EXPECT_EQ(client.Ask(Post("/v1/embeddings", "{" + wrong)).status, 400) << "no model is named";
+  const std::string between = "{\"input\": \"" + wrong + R"(", "model": "a", "x": ")" + wrong;
+  EXPECT_EQ(client.Ask(Post("/v1/embeddings", between)).status, 400) << "it is read first";
+  engine_.set_reserve(absl::OkStatus());
+  EXPECT_EQ(client.Ask(Post("/v1/embeddings", at_end)).status, 400);
+  EXPECT_EQ(engine_.places(), 0);
+}
+
 TEST_F(OffloadTest, ALargeRequestHoldsItsPlaceUntilTheEngineHasIt) {
   HttpClient client(server_->http_port());
   client.Send(LargeRequest());

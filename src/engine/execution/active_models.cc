@@ -135,9 +135,9 @@ bool ActiveModels::BecomeIdle(const Search& search) {
   return true;
 }
 
-bool ActiveModels::AnyIdle() const {
+int ActiveModels::idle() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return !idle_.empty();
+  return static_cast<int>(idle_.size());
 }
 
 std::vector<std::shared_ptr<Model>> ActiveModels::All() const {

@@ -71,8 +71,8 @@ class ActiveModels {
   // another search.
   bool BecomeIdle(const Search& search);
 
-  // Whether a worker is idle: then nothing waits for one.
-  bool AnyIdle() const;
+  // The number of idle workers. If it is not 0, nothing waits for one.
+  int idle() const;
 
   // All active models.
   std::vector<std::shared_ptr<Model>> All() const;

@@ -93,6 +93,7 @@ void Dispatcher::Finish(Request* request, StatusOr<InferResponse>&& value, Actio
   if (!request->unfolding) ReleaseTypes(*request);
   if (request->start) request->model->statistics().AddRunning(-1, request->inside);
   queue.queue_time().Leave(value.ok(), request->share);
+  request->coming.Release();
   if (request->deadline) queue.deadlines.erase({*request->deadline, request->number});
   if (!request->answered) sequencer_.End(request->reply, std::move(value), actions.answers);
   const auto found = queue.requests.find(request->number);
@@ -106,6 +107,7 @@ void Dispatcher::FinishWaiting(Request* request, Status status, const std::strin
                                TimePoint now, Actions& actions) {
   StatisticsRecorder& statistics = request->model->statistics();
   if (!request->answered) statistics.Failed(reason, now - request->arrival, request->inside);
+  if (request->ran) LearnCost(*request, false);
   Finish(request, std::move(status), actions);
 }
 
@@ -267,6 +269,7 @@ void Dispatcher::End(Request* request, TimePoint now, Actions& actions) {
           Duration(0));
     }
   }
+  LearnCost(*request, answer.ok());
   Finish(request, std::move(answer), actions);
 }
 
@@ -291,7 +294,6 @@ void Dispatcher::Settle(Model& model, ActiveModels::Change change, TimePoint now
   NoteWaiting(model);
   ModelQueue& queue = model.queue();
   queue.work = queue.queue_time().work();
-  queue.typical = queue.queue_time().typical();
   queue.begun = queue.lanes.tasks - static_cast<int>(queue.free_lanes.size());
   if (queue.lanes.tasks > 0) {
     change.may_run = false;

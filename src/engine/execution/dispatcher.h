@@ -49,14 +49,16 @@ class Dispatcher {
   Dispatcher(WorkerPool& pool, const DispatcherOptions& options);
   ~Dispatcher();
 
-  // The first step of admission: whether a request of `rows` rows, with model and caller set, is
-  // accepted given its expected wait in its model's queue, or in those of the models that it calls.
-  // Counts it in the latter (Request::admission). kResourceExhausted: retry later. `place`: from
-  // Reserve(), or null; it is given back.
+  // The first step of admission: whether a request of `rows` rows, with model, caller and
+  // input_bytes set, is accepted. It is refused if its expected wait is too long, in its model's
+  // queue or in those of the models that it calls. From then on its work counts there, by its size
+  // (Request::coming, Request::admission). kResourceExhausted: retry later. `place`: from
+  // Reserve(), or null; it is given back. A request whose work it covers is not checked again.
   Status Admit(Request& request, int64_t rows, const std::shared_ptr<Admission>& place);
   // Engine::Reserve().
   StatusOr<std::shared_ptr<Admission>> Reserve(const std::shared_ptr<Model>& model,
-                                               const FairShare::Client& caller);
+                                               const FairShare::Client& caller,
+                                               const UnreadBody& body);
   // Calls the callback of a refused request with that status, on the calling thread.
   static void Refuse(Request& request, Status refused);
 
@@ -150,17 +152,34 @@ class Dispatcher {
   static Status PlaceInQueue(Model& model, const FairShare::Client& caller, TimePoint now);
   // The longest allowed wait for its requests; 0: no bound.
   Duration MaxWait(const Model& model) const;
-  struct ToWaitFor {
-    Model* model;
-    int64_t times;  // that it is asked
+  // A model that a request asks: itself, or one that it calls.
+  struct AskedModel {
+    std::shared_ptr<Model> model;
+    int64_t times = 1;
+    Duration work{0};    // expected, of all these times
+    bool waits = true;   // for its turn there
+    Coming coming = {};  // once it is counted
+    Duration wait{0};    // expected; 0 where that is not worth knowing
   };
-  using ModelsToWaitFor = absl::InlinedVector<ToWaitFor, 4>;
-  // Under no lock: the longest time that a new request would wait for its turn at these models, one
-  // after the other. If that is at most `least`, the result may be any time up to `least`.
-  Duration WaitAt(const ModelsToWaitFor& models, Duration least) const;
-  // Likewise: whether a request is admitted to the queue of `model`, where it waits for `models`.
-  // How long it is expected to wait; 0 where that is not worth knowing.
-  StatusOr<Duration> AdmitWait(Model& model, const ModelsToWaitFor& models,
+  using AskedModels = absl::InlinedVector<AskedModel, 4>;
+  // `bytes`: of the request's inputs.
+  AskedModels ModelsAskedBy(const std::shared_ptr<Model>& model, int64_t rows, int64_t bytes) const;
+  // What a request to the model, with that many bytes of inputs, counts as if nothing is known of
+  // its cost: little enough that an ordinary burst to an unused model is admitted, and enough that
+  // its queue is bounded.
+  Duration UnknownWork(const Model& model, int64_t bytes) const;
+  // The expected work of a request at its own model.
+  Duration WorkAsItself(const Request& request) const;
+  // Under no lock: the longest time that a request, which is counted, would wait for its turn at
+  // these models, one after the other. If that is at most `least`, the result may be any time up to
+  // `least`.
+  Duration WaitAt(std::span<const AskedModel> asked, Duration least) const;
+  // Likewise: counts a request at the models that it asks (AskedModel::coming), and whether it is
+  // admitted to the queue of `model` and to that of each model that it calls.
+  Status AdmitWait(Model& model, AskedModels& asked, const FairShare::Client& caller) const;
+  // Whether it may wait at these models, by the bound of `model`. Its expected wait; 0 where that
+  // is not worth knowing.
+  StatusOr<Duration> CheckWait(Model& model, std::span<const AskedModel> asked,
                                const FairShare::Client& caller) const;
   // Refuses what cannot end by its deadline, by measured costs, even if all workers serve it and
   // what came before.
@@ -253,6 +272,8 @@ class Dispatcher {
   void FinishNodes(Batch& batch, Lock& lock, Actions& actions);
   // Updates costs with its time: under the model's lock.
   void Learn(const Batch& batch) const;
+  // Updates costs by size, when the request leaves; `complete`: after its last node.
+  static void LearnCost(Request& request, bool complete);
   // Whether idle workers should help with it.
   bool WorthSharing(const Batch& batch, Duration worth_a_team) const;
   void Record(const Batch& batch);

@@ -21,25 +21,73 @@ constexpr int32_t kLargeGraph = 1024;
 // The charge of a request to its caller's share if its cost is unknown.
 constexpr Duration kLeastCharge = std::chrono::microseconds(1);
 
+// What each started MiB of a request of unknown cost counts as: at most this, and this part of the
+// bound.
+constexpr Duration kUnknown = std::chrono::milliseconds(100);
+constexpr int kUnknownOfLimit = 16;
+constexpr int64_t kMostUnknownMiB = 4096;
+
 double Milliseconds(Duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
 }  // namespace
 
+Duration Dispatcher::UnknownWork(const Model& model, int64_t bytes) const {
+  const Duration limit = MaxWait(model);
+  const Duration each =
+      limit == Duration(0) ? kUnknown : std::min(kUnknown, limit / kUnknownOfLimit);
+  return each * std::min(bytes / (int64_t{1} << 20) + 1, kMostUnknownMiB);
+}
+
+Dispatcher::AskedModels Dispatcher::ModelsAskedBy(const std::shared_ptr<Model>& model, int64_t rows,
+                                                  int64_t bytes) const {
+  AskedModels asked;
+  const auto add = [&](const std::shared_ptr<Model>& one, int64_t times) {
+    for (AskedModel& known : asked) {
+      if (known.model != one) continue;
+      known.times += times;
+      return;
+    }
+    // A model that calls others has no queue of its own. A request to a model that generates joins
+    // those under way; it does not wait until they end.
+    const Program& program = one->program();
+    const bool leads_on = program.CallsOthers() && one != model;
+    const Duration work =
+        leads_on ? Duration(0)
+                 : one->queue().WorkOf(model->queue(), bytes, UnknownWork(*model, bytes));
+    asked.push_back({one, times, work, !leads_on && !program.JoinsOthers()});
+  };
+  for (const ExpectedCalls& call : model->program().CallsOf(rows)) {
+    add(call.model.model, std::max<int64_t>(call.times, 1));
+  }
+  if (asked.empty()) add(model, 1);
+  return asked;
+}
+
+Duration Dispatcher::WorkAsItself(const Request& request) const {
+  const ModelQueue& queue = request.model->queue();
+  const Duration unknown = UnknownWork(*request.model, request.input_bytes);
+  return queue.WorkOf(queue, request.input_bytes, unknown);
+}
+
 StatusOr<std::shared_ptr<Admission>> Dispatcher::Reserve(const std::shared_ptr<Model>& model,
-                                                         const FairShare::Client& caller) {
+                                                         const FairShare::Client& caller,
+                                                         const UnreadBody& body) {
   const auto reserve = [&]() -> StatusOr<std::shared_ptr<Admission>> {
     const TimePoint now = clock_.Now();
+    ModelQueue& queue = model->queue();
     {
-      const Lock lock(model->queue().mutex());
+      const Lock lock(queue.mutex());
       CHAIRLIFT_RETURN_IF_ERROR(PlaceInQueue(*model, caller, now));
     }
-    const bool calls_others = !model->program().CallsOf(1).empty();
-    if (calls_others || model->program().JoinsOthers()) return nullptr;
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Duration wait, AdmitWait(*model, {{model.get(), 1}}, caller));
-    auto place = std::make_shared<Admission>(caller, now);
-    place->Expect(model, 1, wait);
+    const int64_t bytes = queue.InputBytesOf(body);
+    AskedModels asked = ModelsAskedBy(model, 1, bytes);
+    CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*model, asked, caller));
+    auto place = std::make_shared<Admission>(caller, now, queue.costs, bytes, body);
+    for (AskedModel& one : asked) {
+      place->Expect(std::move(one.model), std::move(one.coming), one.wait);
+    }
     return place;
   };
   StatusOr<std::shared_ptr<Admission>> place = reserve();
@@ -48,44 +96,32 @@ StatusOr<std::shared_ptr<Admission>> Dispatcher::Reserve(const std::shared_ptr<M
 }
 
 Status Dispatcher::Admit(Request& request, int64_t rows, const std::shared_ptr<Admission>& place) {
-  Model& model = *request.model;
-  if (place != nullptr) place->Arrived(model);  // it counts as itself from now on
-  const std::vector<ExpectedCalls> calls = model.program().CallsOf(rows);
-  ModelsToWaitFor models;
-  // A request to a model that generates joins those under way; it does not wait until they end.
-  const auto find = [&](const Model& one) {
-    return std::find_if(models.begin(), models.end(),
-                        [&](const ToWaitFor& known) { return known.model == &one; });
-  };
-  const auto add = [&](Model& one, int64_t times) {
-    const auto known = find(one);
-    if (known != models.end()) {
-      known->times += times;
-    } else if (!one.program().JoinsOthers()) {
-      models.push_back({&one, times});
-    }
-  };
-  if (calls.empty()) add(model, 1);
-  for (const ExpectedCalls& call : calls) {
-    if (call.model.program->CallsOf(1).empty()) add(*call.model.model, call.times);
+  const std::shared_ptr<Model>& model = request.model;
+  ModelQueue& queue = model->queue();
+  AskedModels asked = ModelsAskedBy(model, rows, request.input_bytes);
+  const bool reserved = place != nullptr && place->front() == queue.costs;
+  bool covered = reserved;
+  if (reserved && place->body()) queue.LearnInputBytes(*place->body(), request.input_bytes);
+  for (AskedModel& one : asked) {
+    if (!reserved) break;
+    const std::optional<Duration> wait = place->Covers(*one.model, one.work);
+    covered = covered && wait.has_value();
+    one.wait = wait.value_or(Duration(0));
   }
-  CHAIRLIFT_ASSIGN_OR_RETURN(const Duration wait, AdmitWait(model, models, request.caller));
-  if (calls.empty()) {
-    request.expected_wait = wait;
+  if (covered) {
+    for (AskedModel& one : asked) one.coming = Coming(*one.model, one.times, one.work);
+  }
+  if (place != nullptr) place->GiveBack();
+  if (!covered) CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*model, asked, request.caller));
+  if (asked.size() == 1 && asked[0].model == model) {
+    request.expected_wait = asked[0].wait;
+    request.coming = std::move(asked[0].coming);
     return absl::OkStatus();
   }
-  absl::InlinedVector<Duration, 4> waits;
-  for (const ToWaitFor& called : models) {
-    CHAIRLIFT_ASSIGN_OR_RETURN(const Duration own,
-                               AdmitWait(*called.model, {called}, request.caller));
-    waits.push_back(own);
-  }
-  request.admission = std::make_shared<Admission>(request.caller, clock_.Now());
-  for (const ExpectedCalls& call : calls) {
-    const auto found = find(*call.model.model);
-    request.admission->Expect(
-        call.model.model, std::max<int64_t>(call.times, 1),
-        found == models.end() ? Duration(0) : waits[static_cast<size_t>(found - models.begin())]);
+  request.admission = std::make_shared<Admission>(request.caller, clock_.Now(), queue.costs,
+                                                  request.input_bytes, std::nullopt);
+  for (AskedModel& one : asked) {
+    request.admission->Expect(std::move(one.model), std::move(one.coming), one.wait);
   }
   return absl::OkStatus();
 }
@@ -134,57 +170,97 @@ Duration Dispatcher::MaxWait(const Model& model) const {
   return own ? std::chrono::microseconds(*own) : options_.max_queue_wait;
 }
 
-Duration Dispatcher::WaitAt(const ModelsToWaitFor& models, Duration least) const {
+Duration Dispatcher::WaitAt(std::span<const AskedModel> asked, Duration least) const {
   // If a worker is idle, nothing waits, and running tasks delay no request.
-  const auto left_of = [](const ModelQueue& queue, bool idle) {
-    return idle ? queue.ToCome() : queue.Backlog();
+  const auto before = [](const AskedModel& one, bool idle) {
+    const ModelQueue& queue = one.model->queue();
+    const Duration to_come = one.coming.work_before();
+    const Duration left = idle ? to_come : queue.Left(to_come);
+    return Duration(
+        static_cast<int64_t>(static_cast<double>(left.count()) * queue.Before(one.times)));
   };
-  const auto before = [](Duration left, const ToWaitFor& asked) {
-    const double part = asked.model->queue().Before(std::max<int64_t>(asked.times, 1));
-    return Duration(static_cast<int64_t>(static_cast<double>(left.count()) * part));
+  const auto on_workers = [](const AskedModel& one) {
+    return one.waits && one.model->queue().lanes.tasks == 0;
   };
   Duration elsewhere{0}, own{0};
-  for (const ToWaitFor& asked : models) {
-    const ModelQueue& queue = asked.model->queue();
-    const TaskLanes& lanes = queue.lanes;
-    if (lanes.tasks > 0) {
-      elsewhere += before(left_of(queue, queue.begun < lanes.at_work), asked) / lanes.at_work;
-    } else {
-      own += before(queue.Backlog(), asked);
+  for (const AskedModel& one : asked) {
+    const ModelQueue& queue = one.model->queue();
+    if (on_workers(one)) {
+      own += before(one, false);
+    } else if (one.waits && queue.begun + one.coming.times_before() >= queue.lanes.at_work) {
+      elsewhere += before(one, queue.begun < queue.lanes.at_work) / queue.lanes.at_work;
     }
   }
   if (own == Duration(0)) return elsewhere;
   const Duration longest = own * (models_.size() + 1) / pool_.size();  // whatever other models have
   if (elsewhere + longest <= least) return elsewhere + longest;
-  const bool idle = models_.AnyIdle();
-  std::vector<Duration> work = {Duration(0)};
-  for (const ToWaitFor& asked : models) {
-    const ModelQueue& queue = asked.model->queue();
-    if (queue.lanes.tasks == 0) work[0] += before(left_of(queue, idle), asked);
+  Duration brings{0};
+  int64_t present = 0, to_come = 0;  // requests
+  const auto count = [&](const ModelQueue& queue, int64_t coming) {
+    present += queue.present - queue.unfolding;
+    to_come += coming;
+  };
+  for (const AskedModel& one : asked) {
+    if (!on_workers(one)) continue;
+    count(one.model->queue(), one.coming.times_before());
+    brings += one.work;
   }
-  for (const std::shared_ptr<Model>& other : models_.All()) {
-    const ModelQueue& queue = other->queue();
-    const bool counted = std::any_of(models.begin(), models.end(), [&](const ToWaitFor& asked) {
-      return asked.model == other.get();
-    });
-    if (!counted && queue.lanes.tasks == 0) work.push_back(left_of(queue, idle));
-  }
-  return elsewhere + ExpectedWait(work, 0, pool_.size());
+  std::vector<std::shared_ptr<Model>> others = models_.All();
+  std::erase_if(others, [&](const std::shared_ptr<Model>& other) {
+    return other->queue().lanes.tasks > 0 ||
+           std::any_of(asked.begin(), asked.end(),
+                       [&](const AskedModel& one) { return one.model == other && one.waits; });
+  });
+  for (const auto& other : others) count(other->queue(), other->queue().coming);
+  // A request of many tasks shares the workers with those that run, even if one is idle just now.
+  const int64_t free = brings > least ? pool_.size() - present : models_.idle();
+  if (to_come < free) return elsewhere;
+  const auto wait_on = [&](int64_t workers, bool idle) {
+    std::vector<Duration> work = {Duration(0)};
+    for (const AskedModel& one : asked) {
+      if (on_workers(one)) work[0] += before(one, idle);
+    }
+    for (const auto& other : others) {
+      work.push_back(idle ? other->queue().ToCome() : other->queue().Backlog());
+    }
+    return ExpectedWait(work, 0, static_cast<int>(workers));
+  };
+  const Duration behind_all = wait_on(pool_.size(), false);
+  if (free <= 0) return elsewhere + behind_all;
+  // The workers that are free now do at least what is to come, however long the others run.
+  return elsewhere + std::min(behind_all, wait_on(free, true));
 }
 
-StatusOr<Duration> Dispatcher::AdmitWait(Model& model, const ModelsToWaitFor& models,
+Status Dispatcher::AdmitWait(Model& model, AskedModels& asked,
+                             const FairShare::Client& caller) const {
+  // First, so that of simultaneous requests one sees the other.
+  for (AskedModel& one : asked) one.coming = Coming(*one.model, one.times, one.work);
+  CHAIRLIFT_ASSIGN_OR_RETURN(const Duration all, CheckWait(model, asked, caller));
+  if (asked.size() == 1 && asked[0].model.get() == &model) {
+    asked[0].wait = all;
+    return absl::OkStatus();
+  }
+  for (AskedModel& one : asked) {
+    if (!one.waits) continue;
+    CHAIRLIFT_ASSIGN_OR_RETURN(one.wait, CheckWait(*one.model, {&one, 1}, caller));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Duration> Dispatcher::CheckWait(Model& model, std::span<const AskedModel> asked,
                                          const FairShare::Client& caller) const {
   const Duration limit = MaxWait(model);
   if (limit == Duration(0)) return Duration(0);
-  const Duration expected = WaitAt(models, FairShare::Free(limit));
+  const Duration expected = WaitAt(asked, FairShare::Free(limit));
   if (expected <= FairShare::Free(limit)) return Duration(0);
   double stretch = 1;
-  Duration own_batch{0};
-  for (const ToWaitFor& asked : models) {
-    stretch = std::max(stretch, asked.model->queue().stretch.load());
-    own_batch += asked.model->queue().batch_time.load();
+  Duration own{0};
+  for (const AskedModel& one : asked) {
+    if (!one.waits) continue;
+    stretch = std::max(stretch, one.model->queue().stretch.load());
+    own += std::max(one.model->queue().batch_time.load(), one.work);
   }
-  const Duration wait = ExpectedAnswer(expected, stretch, own_batch, limit);
+  const Duration wait = ExpectedAnswer(expected, stretch, own, limit);
   const Duration allowed = [&] {
     const std::lock_guard<std::mutex> lock(model.queue().shares_mutex);
     return model.queue().shares.Allowed(caller, wait, limit, clock_.Now());
@@ -259,8 +335,12 @@ void Dispatcher::Accept(std::shared_ptr<Request> owned, RequestId number) {
   sequencer_.Accept(request.reply);
   ModelQueue& queue = request.model->queue();
   if (request.deadline) queue.deadlines.emplace(*request.deadline, number);
-  if (request.inside && request.admission != nullptr) {
-    request.expected_wait = request.admission->Arrived(*request.model);
+  if (request.inside) {
+    Admission::Arrival arrival;
+    if (request.admission != nullptr) arrival = request.admission->Arrived(*request.model);
+    request.expected_wait = arrival.wait;
+    request.coming = arrival.coming ? *std::move(arrival.coming)
+                                    : Coming(*request.model, 1, WorkAsItself(request));
   }
   request.has_turn = !request.inside || request.admission == nullptr;
   if (request.has_turn) ++queue.turns;
@@ -300,8 +380,13 @@ void Dispatcher::Enter(Request& request, Entry entry, TimePoint now, Lock& lock,
     entry.graph = GraphOf(request, lock);
     entry.work = WorkOf(*entry.graph);
   }
-  for (const QueueTime::Work& part : entry.work) queue.ExpectUnits(part.type);
-  queue.queue_time().Arrive(entry.work, request.share);
+  bool priced = true;
+  for (const QueueTime::Work& part : entry.work) {
+    queue.ExpectUnits(part.type);
+    priced = priced && queue.queue_time().Prices(part.type);
+  }
+  const Duration whole = priced ? Duration(0) : WorkAsItself(request);
+  queue.queue_time().Arrive(entry.work, request.share, whole);
   const Duration work = std::max(queue.queue_time().work(request.share), kLeastCharge);
   const std::lock_guard<std::mutex> shares(queue.shares_mutex);
   queue.shares.Charge(request.caller, work, now);
@@ -335,6 +420,7 @@ RequestId Dispatcher::Submit(std::shared_ptr<Request> owned, bool caller_waits) 
     refused = Place(*request);
     if (refused.ok()) {
       Accept(std::move(owned), number);
+      const Coming coming = std::move(request->coming);  // until it is seen in the queue
       Enter(*request, std::move(entry), request->arrival, lock, actions);
       Pump(model, clock_.Now(), actions, runs_here ? pool_.WorkerHere() : std::nullopt);
     } else {
@@ -417,6 +503,7 @@ void Dispatcher::RunUnfold(const std::shared_ptr<Request>& request, Unfold& unfo
     Lock lock(queue.mutex());
     Unfolded(*model);
     request->unfolding = false;
+    const Coming coming = std::move(request->coming);  // until it is seen in the queue
     const TimePoint now = clock_.Now();
     if (left()) {
       ReleaseTypes(*request);

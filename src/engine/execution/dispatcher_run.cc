@@ -217,6 +217,15 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
   ModelQueue& queue = batch.model->queue();
   const TimePoint now = clock_.Now();
   const TimePoint end = batch.start + batch.time();
+  int64_t units = 0;
+  for (const TaskNode& node : batch.nodes) units += node.units;
+  const auto part_of = [&](const TaskNode& node) {
+    const double part = units > 0 ? static_cast<double>(node.units) / static_cast<double>(units)
+                                  : 1.0 / static_cast<double>(batch.nodes.size());
+    const int workers = batch.helped ? pool_.size() : 1;
+    return Duration(static_cast<int64_t>(static_cast<double>(batch.time().count()) * part)) *
+           workers;
+  };
   for (size_t i = 0; i < batch.requests.size(); ++i) {
     Request& request = *batch.requests[i];
     TaskNode& node = batch.nodes[i];
@@ -229,6 +238,9 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
       queue.LearnWait(request.expected_wait, batch.start - since);
     }
     request.ran = true;
+    request.cost.time += part_of(node);
+    request.cost.helped = request.cost.helped || (batch.helped && !batch.task.by_team);
+    request.cost.batched = std::max(request.cost.batched, static_cast<int>(batch.requests.size()));
     queue.queue_time().Ran({batch.task.type, node.units + node.skipped}, request.share);
     request.times.compute_input += batch.result.compute_input;
     request.times.compute_output += batch.result.compute_output;
@@ -260,6 +272,14 @@ void Dispatcher::FinishNodes(Batch& batch, Lock& lock, Actions& actions) {
   }
 }
 
+void Dispatcher::LearnCost(Request& request, bool complete) {
+  Model& model = *request.model;
+  if (model.program().CallsOthers()) return;  // its tasks wait for others
+  request.cost.complete = complete;
+  model.queue().costs->Learn(model.metadata().name, request.input_bytes, request.cost);
+  if (request.admission != nullptr) request.admission->Ran(model, request.cost);
+}
+
 void Dispatcher::Learn(const Batch& batch) const {
   ModelQueue& queue = batch.model->queue();
   const Duration compute = batch.time();
@@ -267,6 +287,7 @@ void Dispatcher::Learn(const Batch& batch) const {
   int64_t units = 0;
   for (const TaskNode& node : batch.nodes) units += node.units;
   queue.Learn(batch.task, batch.helped, compute);
+  if (queue.counts_by_size()) return;
   // Idle workers help only when nothing waits, so this says nothing about a queue.
   if (!batch.helped) queue.queue_time().Learn(batch.task.type, units, compute);
   if (batch.helped && batch.task.by_team) {

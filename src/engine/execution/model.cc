@@ -73,7 +73,7 @@ Model::Model(ModelMetadata metadata, std::unique_ptr<Program> program,
     : metadata_(std::move(metadata)),
       program_(std::move(program)),
       statistics_(metadata_.name, metadata_.version),
-      queue_(*program_, std::move(scheduler)) {}
+      queue_(metadata_.name, *program_, std::move(scheduler)) {}
 
 Model::~Model() {
   const Status kept = program_->KeepCosts();

@@ -18,6 +18,7 @@
 #include "batching/fair_share.h"
 #include "batching/queue_time.h"
 #include "batching/scheduler.h"
+#include "engine/execution/request_costs.h"
 #include "engine/programs/program.h"
 
 namespace chairlift {
@@ -28,8 +29,8 @@ using RequestId = uint64_t;  // as in chairlift/engine.h
 // The dispatcher's part of each model. Used under mutex() unless stated otherwise.
 class ModelQueue {
  public:
-  // `program` must outlive it.
-  ModelQueue(Program& program, std::unique_ptr<Scheduler> scheduler);
+  // `program` must outlive it. `name`: the model's.
+  ModelQueue(std::string name, Program& program, std::unique_ptr<Scheduler> scheduler);
 
   // Taken before the lock of ActiveModels, and never together with another model's.
   AdaptiveMutex& mutex() { return mutex_; }
@@ -61,27 +62,43 @@ class ModelQueue {
   std::vector<WorkerId> free_lanes;
   const TaskLanes lanes;
   // Changed under mutex(), read without it: requests being unfolded; remaining work of its
-  // requests; average work of a request (QueueTime).
+  // requests.
   std::atomic<int> unfolding{0};
   std::atomic<Duration> work{Duration(0)};
-  std::atomic<Duration> typical{Duration(0)};
   std::atomic<double> stretch{1};                 // of waits (LearnWait)
   std::atomic<Duration> batch_time{Duration(0)};  // of a recent task, rather too long (BatchTime)
   std::atomic<int> begun{0};                      // tasks in lanes
-  // Requests of accepted ones that have not come yet (Admission). Changed and read without a lock.
+  // Admitted requests that are not in the queue yet, and their expected work (Coming). Changed and
+  // read without a lock.
   std::atomic<int64_t> coming{0};
+  std::atomic<int64_t> coming_ns{0};
   // Work that is expected but has not arrived; all accepted work that is not computed. No lock
   // needed.
   Duration ToCome() const;
-  Duration Backlog() const;
+  Duration Backlog() const { return Left(ToCome()); }
+  // The same, if `to_come` of it has not arrived.
+  Duration Left(Duration to_come) const;
   // Changed under mutex(), read without it: the number of its requests.
   std::atomic<int64_t> present{0};
   // Accepted requests that are in this queue, have parts in it, or will ask this model. Changed and
   // read without a lock.
   std::atomic<int64_t> turns{0};
-  // The fraction of Backlog() that is computed before a new request, which asks this model `times`
-  // times, is done. No lock needed.
+  // The fraction of the work here that is computed before a new request, which asks this model
+  // `times` times and is counted in `coming`, is done. No lock needed.
   double Before(int64_t times) const;
+
+  // What requests to this model cost, at it and at those that it calls, by their size.
+  const std::shared_ptr<RequestCosts> costs = std::make_shared<RequestCosts>();
+  // The expected work here of a request to `front` with that many bytes of inputs: what others of
+  // its size took, or an estimate from other sizes and the cost table. `unknown` if there is
+  // nothing to estimate it from. No lock needed.
+  Duration WorkOf(const ModelQueue& front, int64_t bytes, Duration unknown) const;
+  // Whether the units of its requests say nothing about their size, because each runs by itself:
+  // then WorkOf() counts, not the queue time's units.
+  bool counts_by_size() const { return counts_by_size_; }
+  // The bytes of inputs that a request's body is expected to have; and what it had. No lock needed.
+  int64_t InputBytesOf(const UnreadBody& body) const;
+  void LearnInputBytes(const UnreadBody& body, int64_t bytes);
 
   // A request that was to wait for `expected` has been begun after `waited`.
   void LearnWait(Duration expected, Duration waited) {
@@ -115,6 +132,13 @@ class ModelQueue {
 
   AdaptiveMutex mutex_;
   Program& program_;
+  const std::string name_;
+  const bool takes_texts_;
+  const int64_t place_bytes_;  // of its inputs, for each row, token or time step
+  const double place_ns_;      // what these cost by the cost table; 0: unknown
+  const bool counts_by_size_;
+  // Bytes of inputs per byte of JSON, a running mean. Two updates at the same moment count as one.
+  std::atomic<double> per_json_byte_{1};
   const std::unique_ptr<Scheduler> scheduler_;
   QueueTime queue_time_;
   WaitStretch wait_stretch_;

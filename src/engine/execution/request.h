@@ -45,6 +45,8 @@ struct Request {
   Duration expected_wait{0};  // until its model begins it, when it was admitted; 0: not known
   // What it, and what it is part of, asks of other models. Null where that is nothing, or unknown.
   std::shared_ptr<Admission> admission;
+  int64_t input_bytes = 0;
+  Coming coming;  // its work here, until it is in the queue
 
   // Its graph; null until it has been unfolded.
   std::unique_ptr<RequestGraph> graph;
@@ -58,6 +60,7 @@ struct Request {
   bool unfolding = false;          // another thread uses `graph` and `types`
   std::optional<TimePoint> start;  // when its first task started
   bool ran = false;                // one of its tasks has ended
+  MeasuredCost cost;               // its part of its tasks
   int widest = 0;                  // rows of its largest batch
   StatisticsRecorder::Times times;
   Status leaving;  // the reason, once it must leave without an answer

@@ -209,6 +209,8 @@ class Program {
   virtual bool Calls(const std::string& /*model*/) const { return false; }
   // Whether its answers depend on random numbers that a request's seed determines.
   virtual bool Draws() const { return !rules().seeds.empty(); }
+  // Whether its requests may make others that CallsOf() knows.
+  virtual bool CallsOthers() const { return false; }
   // The requests to other models that a request of `rows` rows makes, as far as known before it is
   // unfolded. If there are any, it waits in their queues and has no queue of its own.
   virtual std::vector<ExpectedCalls> CallsOf(int64_t /*rows*/) const { return {}; }

@@ -109,7 +109,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool CountRequest();
   void UncountRequest();
   void Infer(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner);
-  bool Reserve();
+  bool Reserve(std::string_view body, const UnreadBody& unread);
   InferRequest::Caller Caller() const;
   void InferOnPool(const std::shared_ptr<BodyBuffer>& body);
   StatusOr<InferRequest> Decode(Decoders& decoders, std::string_view body,

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kFirstBytes = 256 << 10;   // initial room for a body
 constexpr size_t kChunkedBytes = 64 << 10;  // initial room for a body of unknown length
 constexpr size_t kInflateSlice = 1 << 20;   // decompressed before other requests get their turn
+constexpr size_t kInflatedTimes = 4;        // usual size of JSON relative to its compressed form
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view kNoMemory = "no memory for the request body";
 
@@ -213,7 +214,8 @@ void Session::EndBody(Lock* lock) {
   const RequestHead& head = parser_.head();
   const std::shared_ptr<BodyBuffer> body = std::move(body_);
   if (head.coding == ContentCoding::kIdentity) return Dispatch(lock, body->view(), body);
-  if (!Reserve()) return;
+  const UnreadBody unread = {.bytes = static_cast<int64_t>(kInflatedTimes * body->size())};
+  if (!Reserve({}, unread)) return;
   Compressed compressed{body, std::make_unique<Inflater>(head.coding, body->view()), nullptr,
                         LargestInflated(head, route_.endpoint, context_->limits)};
   const size_t room = std::max(kChunkedBytes, 2 * body->size());

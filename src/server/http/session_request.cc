@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "server/http/named_model.h"
 #include "server/http/session.h"
 #include "server/http/session_call.h"
 
@@ -71,7 +72,11 @@ void Session::UncountRequest() {
 void Session::Infer(Lock* lock, std::string_view body, const std::shared_ptr<BodyBuffer>& owner) {
   const size_t json_bytes = parser_.head().json_length.value_or(body.size());
   if (owner != nullptr && (json_bytes > kInlineJsonBytes || body.size() > kInlineBodyBytes)) {
-    if (place_ == nullptr && !Reserve()) return;
+    const bool binary = body.size() - json_bytes > json_bytes;
+    const UnreadBody unread = {
+        .bytes = static_cast<int64_t>(binary ? body.size() - json_bytes : body.size()),
+        .binary = binary};
+    if (place_ == nullptr && !Reserve(body, unread)) return;
     return InferOnPool(owner);
   }
   StatusOr<InferRequest> request = Decode(loop_->decoders(), body, owner);
@@ -84,15 +89,23 @@ InferRequest::Caller Session::Caller() const {
   return {.group = client_->number, .member = submitted_ > 0 ? static_cast<uint64_t>(fd_) + 1 : 0};
 }
 
-// A place for a request whose body takes long to read. False: it was refused. Models that are named
-// in the body admit the request after it is read, which is quick for texts.
-bool Session::Reserve() {
-  const bool named = route_.endpoint == Endpoint::kInfer ||
-                     route_.endpoint == Endpoint::kGenerate ||
-                     route_.endpoint == Endpoint::kGenerateStream;
-  if (!named) return true;
+// A place for a request whose body takes long to read. False: it was refused. The model admits the
+// request after it is read if its body names it between long values, or is compressed.
+bool Session::Reserve(std::string_view body, const UnreadBody& unread) {
+  std::string model = route_.model, version = route_.version;
+  if (InfersTexts(route_.endpoint) || Completes(route_.endpoint)) {
+    model = ServedTextModel(route_.endpoint, NamedModelAtEnds(body), context_->service);
+    version.clear();
+  } else if (route_.endpoint == Endpoint::kGenerate ||
+             route_.endpoint == Endpoint::kGenerateStream) {  // of texts or of tokens
+    const std::string of_texts = model + std::string(kComplete);
+    if (context_->service.engine().ModelReady(of_texts, "")) model = of_texts;
+  } else if (route_.endpoint != Endpoint::kInfer) {
+    return true;
+  }
+  if (model.empty()) return true;
   StatusOr<std::shared_ptr<Admission>> place =
-      context_->service.engine().Reserve(route_.model, route_.version, Caller());
+      context_->service.engine().Reserve(model, version, Caller(), unread);
   if (!place.ok()) {
     Respond(ErrorReply(place.status()));
     return false;

@@ -34,6 +34,8 @@ inline constexpr std::string_view kEmbed = "/embed";
 inline constexpr std::string_view kRerank = "/rerank";
 inline constexpr std::string_view kClassify = "/predict";
 inline constexpr std::string_view kComplete = "/complete";
+// The name of the tokenizer that such models share.
+inline constexpr std::string_view kTokenizer = "/tokenizer";
 // The models that currently have such a text model, by their names for clients.
 std::vector<std::string> TextModels(std::string_view suffix, const protocol::Service& service);
 // The text model for the model `*name`. If that is empty: the only one that exists; sets `*name`.

@@ -17,7 +17,6 @@ namespace dom = simdjson::dom;
 constexpr size_t kMostTextBytes = size_t{1} << 20;
 // For all texts of a request with several: they are one batch of the tokenizer.
 constexpr size_t kMostBatchBytes = size_t{160} << 10;
-constexpr std::string_view kTokenizer = "/tokenizer";
 constexpr std::string_view kOfTokenize[] = {"model", "inputs", "add_special_tokens"};
 constexpr std::string_view kOfDecode[] = {"model", "ids", "skip_special_tokens"};
 

@@ -6,8 +6,10 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <random>
 #include <thread>
 
+#include "base/retry_after.h"
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 
@@ -158,7 +160,7 @@ TEST_F(QueueTest, APlaceCountsBeforeItsRequestArrives) {
   std::vector<std::shared_ptr<Admission>> places;
   Status refused;
   while (refused.ok() && places.size() < 10'000) {
-    StatusOr<std::shared_ptr<Admission>> place = engine_->Reserve("m", "", {});
+    StatusOr<std::shared_ptr<Admission>> place = engine_->Reserve("m", "", {}, {});
     if (place.ok()) {
       ASSERT_NE(*place, nullptr);
       places.push_back(*std::move(place));
@@ -180,14 +182,145 @@ TEST_F(QueueTest, APlaceCountsBeforeItsRequestArrives) {
   Release();
   EXPECT_EQ(FirstValue(answer.get()), 6);
   EXPECT_TRUE(Send(Ask()).get().ok()) << "the places have been given back";
-  EXPECT_EQ(*engine_->Reserve("unknown", "", {}), nullptr) << "InferAsync() says why";
+  EXPECT_EQ(*engine_->Reserve("unknown", "", {}, {}), nullptr) << "InferAsync() says why";
+}
+
+// Each of several simultaneous requests is admitted by the work of those before it, by their sizes.
+TEST_F(QueueTest, PlacesCountByTheSizeOfTheBody) {
+  Start({.max_queue_wait_us = 100'000'000});
+  EXPECT_TRUE(Send(Ask()).get().ok());  // what a small one costs
+  const UnreadBody small = {.bytes = 64}, large = {.bytes = 1'000'000'000'000};
+  const auto reserve = [&](const UnreadBody& body) { return engine_->Reserve("m", "", {}, body); };
+  std::vector<StatusOr<std::shared_ptr<Admission>>> places;
+  for (int i = 0; i < 9; ++i) EXPECT_TRUE(places.emplace_back(reserve(small)).ok());
+  // Longer than the bound by itself: it is admitted where nothing long is before it.
+  StatusOr<std::shared_ptr<Admission>> first = reserve(large);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(absl::IsResourceExhausted(reserve(large).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(reserve(small).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(Send(Ask()).get().status()));
+  InferRequest parsed = Ask(3);  // it is much smaller than its body made one think
+  parsed.place = *std::move(first);
+  EXPECT_EQ(FirstValue(Send(std::move(parsed)).get()), 6);
+  EXPECT_TRUE(reserve(large).ok()) << "the place was given back";
+}
+
+// Requests of 4 and of millions of numbers run one by one, and the cost of the latter is not known.
+TEST_F(QueueTest, ARequestOfANewShapeCountsByItsSize) {
+  engine_ = *Engine::Create({.workers = 1});
+  testing::ModelBuilder model(17);
+  model.Input("x", testing::kFloat, {"batch", "n"}).Output("y", testing::kFloat, {"batch", "n"});
+  model.Node("ReduceMean", {"x"}, {"mean"});
+  model.Node("Sub", {"x", "mean"}, {"y"});
+  const Status loaded = engine_->LoadModel("m", WriteFile(folder_ / "m.onnx", model.Bytes()),
+                                           {.max_queue_wait_us = 1000});
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const std::string fixed = WriteFile(folder_ / "f.onnx", FixedModel().Bytes());
+  ASSERT_TRUE(engine_->LoadModel("f", fixed, {}).ok());
+  EXPECT_TRUE(Send(Ask()).get().ok());
+  HoldAWorker();
+  const auto ask_wide = [](int64_t numbers) {
+    InferRequest request;
+    request.model = "m";
+    request.inputs = {{"x", Tensor::Allocate(DType::kFloat, {1, numbers})}};
+    std::fill_n(request.inputs[0].tensor.data<float>(), numbers, 1.0f);
+    return request;
+  };
+  std::future<Answer> wide = Send(ask_wide(4'000'000));
+  EXPECT_EQ(wide.wait_for(seconds(0)), std::future_status::timeout) << "it waits for the worker";
+  std::future<Answer> next = Send(ask_wide(4'000'001));
+  const bool answered = next.wait_for(seconds(0)) == std::future_status::ready;
+  Release();
+  EXPECT_TRUE(answered && absl::IsResourceExhausted(next.get().status()));
+  EXPECT_TRUE(wide.get().ok());
+}
+
+// Nothing is known of its costs, so only a burst is admitted, whatever the bound.
+TEST_F(QueueTest, AnUnmeasuredModelAdmitsABurst) {
+  Start({.policy = "none", .max_queue_wait_us = 1000});
+  HoldAWorker();
+  std::vector<std::future<Answer>> accepted;
+  Status refused;
+  while (refused.ok() && accepted.size() < 100) {
+    std::future<Answer> answer = Send(Ask());
+    if (answer.wait_for(seconds(0)) == std::future_status::ready) {
+      refused = answer.get().status();
+    } else {
+      accepted.push_back(std::move(answer));
+    }
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_EQ(accepted.size(), 16u);
+  Release();
+  for (std::future<Answer>& answer : accepted) EXPECT_TRUE(answer.get().ok());
+  EXPECT_TRUE(Send(Ask()).get().ok());
+}
+
+// Nine at once must not all be admitted, even if they are the first that the model gets.
+TEST_F(QueueTest, AnUnmeasuredModelCountsLargeRequestsByTheirSize) {
+  Start({.policy = "none", .max_queue_wait_us = 1'000'000});
+  std::vector<std::shared_ptr<Admission>> places;
+  for (int i = 0; i < 9; ++i) {
+    StatusOr<std::shared_ptr<Admission>> place =
+        engine_->Reserve("m", "", {}, {.bytes = 16'000'000, .binary = true});
+    if (!place.ok()) {
+      EXPECT_TRUE(absl::IsResourceExhausted(place.status())) << place.status();
+      EXPECT_GT(RetryAfterOf(place.status()), Duration(0));
+      continue;
+    }
+    places.push_back(*std::move(place));
+  }
+  EXPECT_EQ(places.size(), 1u) << "there is one worker";
+  places.clear();
+  EXPECT_TRUE(Send(Ask()).get().ok());
+}
+
+// A free worker does not hide what the other has to do.
+TEST_F(QueueTest, LargeRequestsWaitForThoseThatRun) {
+  Start({.policy = "none", .max_queue_wait_us = 1'000'000}, 2);
+  HoldAWorker();
+  HoldAWorker();
+  std::future<Answer> runs = Send(Ask(1, 1'000'000));
+  const UnreadBody large = {.bytes = 16'000'000, .binary = true};
+  const StatusOr<std::shared_ptr<Admission>> second = engine_->Reserve("m", "", {}, large);
+  EXPECT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(absl::IsResourceExhausted(engine_->Reserve("m", "", {}, large).status()));
+  Release();
+  EXPECT_TRUE(runs.get().ok());
+}
+
+// Whatever ends a request, its work leaves the queue: otherwise the queue would seem full for ever.
+TEST_F(QueueTest, NoWorkIsLeftInAnEmptyQueue) {
+  Start({.max_queue_size = 64, .max_queue_wait_us = 2000}, 2);
+  std::mt19937 random(5);
+  const auto below = [&](uint32_t n) { return static_cast<int>(random() % n); };
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::future<Answer>> answers;
+    std::vector<std::shared_ptr<Admission>> places;
+    for (int i = 0; i < 100; ++i) {
+      InferRequest request = Ask(1, 1 + below(2000));
+      if (below(4) == 0) request.timeout = microseconds(below(200));
+      if (below(8) == 0) request.inputs[0].name = "none";
+      StatusOr<std::shared_ptr<Admission>> place =
+          engine_->Reserve("m", "", {}, {.bytes = below(100'000), .binary = below(2) == 0});
+      if (place.ok() && below(3) > 0) request.place = *place;
+      if (place.ok() && below(3) == 0) places.push_back(*place);
+      RequestId id = 0;
+      answers.push_back(Send(std::move(request), &id));
+      if (below(4) == 0) engine_->Cancel(id);
+    }
+    for (std::future<Answer>& answer : answers) (void)answer.get();
+  }
+  HoldAWorker();
+  HoldAWorker();
+  EXPECT_TRUE(engine_->Reserve("m", "", {}, {}).ok()) << "an eighth of the bound is left, or more";
 }
 
 TEST_F(QueueTest, AFullQueueHasNoPlace) {
   Start({.max_queue_size = 1});
   HoldAWorker();
   std::future<Answer> waits = Send(Ask());
-  EXPECT_TRUE(absl::IsResourceExhausted(engine_->Reserve("m", "", {}).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(engine_->Reserve("m", "", {}, {}).status()));
   Release();
   EXPECT_TRUE(waits.get().ok());
 }

@@ -284,6 +284,7 @@ class CompletingProgram final : public Program {
   bool Calls(const std::string& name) const override {
     return name == config_.tokenizer || name == config_.model || name == config_.detokenizer;
   }
+  bool CallsOthers() const override { return true; }
   // Requests to its detokenizer are many and short.
   std::vector<ExpectedCalls> CallsOf(int64_t /*rows*/) const override {
     StatusOr<CompletionModels> models = FindModels(config_, calls_);

@@ -368,6 +368,7 @@ class PipelineProgram final : public Program {
     });
   }
 
+  bool CallsOthers() const override { return true; }
   bool Draws() const override {
     const std::lock_guard<std::mutex> lock(mutex_);
     return wired_->draws;

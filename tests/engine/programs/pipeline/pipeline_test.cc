@@ -249,6 +249,8 @@ TEST_F(PipelineTest, WhatWasAcceptedCountsInTheQueuesOfItsSteps) {
 }
 
 TEST_F(PipelineTest, ARequestThatEndsEarlyLeavesTheQueuesOfItsSteps) {
+  engine_ = *Engine::Create({.workers = 1});  // others would be free for a request to c
+  ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
   LoadThree();
   PutSettings("c", "max_queue_wait_us: 1\n");
   Loads("c");
