@@ -313,7 +313,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileC
     return MakeKernel([](const KernelArgs&) { return absl::OkStatus(); });
   }
   MergeBatches(product);
-  return CompileFirst(ProductImplementations(), product, context);
+  std::span<const Implementation<Product>> table = ProductImplementations();
+  // A float32 product has nothing to say of bfloat16, the first of the table.
+  const bool asked = context.choice != nullptr && !context.choice->only.empty();
+  if (!asked && !RoundsToBFloat16(context.attributes)) table = table.subspan(1);
+  return CompileFirst(table, product, context);
 }
 
 }  // namespace chairlift
