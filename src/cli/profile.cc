@@ -187,8 +187,9 @@ void PrintTokens(const CostTable& table, const RowTokens& tokens) {
     std::vector<std::string> line = {std::to_string(length)};
     for (const int64_t rows : sizes) {
       const auto cost = costs.find(rows);
+      const bool measured = cost != costs.end();
       const auto rate = [&](int64_t count) {
-        if (cost == costs.end()) return std::string();
+        if (!measured) return std::string();
         const double seconds = std::chrono::duration<double>(cost->second).count();
         return HumanNumber(std::round(static_cast<double>(rows * count) / seconds));
       };
