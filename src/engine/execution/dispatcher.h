@@ -156,10 +156,11 @@ class Dispatcher {
   struct AskedModel {
     std::shared_ptr<Model> model;
     int64_t times = 1;
-    Duration work{0};    // expected, of all these times
-    bool waits = true;   // for its turn there
-    Coming coming = {};  // once it is counted
-    Duration wait{0};    // expected; 0 where that is not worth knowing
+    Duration work{0};     // expected, of all these times
+    Duration counted{0};  // for requests after it: less if no request of its size ever ran
+    bool waits = true;    // for its turn there
+    Coming coming = {};   // once it is counted
+    Duration wait{0};     // expected; 0 where that is not worth knowing
   };
   using AskedModels = absl::InlinedVector<AskedModel, 4>;
   // `bytes`: of the request's inputs.

@@ -26,9 +26,22 @@ constexpr Duration kLeastCharge = std::chrono::microseconds(1);
 constexpr Duration kUnknown = std::chrono::milliseconds(100);
 constexpr int kUnknownOfLimit = 16;
 constexpr int64_t kMostUnknownMiB = 4096;
+// A request of a size that never ran counts as at most this part of what the workers do within the
+// bound. A second one is refused behind it, but a wrong estimate must not keep small ones out.
+constexpr double kUnmeasuredOfLimit = 5.0 / 8;
 
 double Milliseconds(Duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
+}
+
+// What `work` at `model`, expected of a request to `front`, counts as for requests after it.
+// `within`: what the workers do within the bound; 0: there is none.
+Duration CountedOf(Duration work, const Model& model, Model& front, int64_t bytes,
+                   Duration within) {
+  if (within == Duration(0)) return work;
+  if (front.queue().costs->Predict(model.metadata().name, bytes).measured) return work;
+  const double most = static_cast<double>(within.count()) * kUnmeasuredOfLimit;
+  return std::min(work, Duration(static_cast<int64_t>(most)));
 }
 
 }  // namespace
@@ -56,7 +69,8 @@ Dispatcher::AskedModels Dispatcher::ModelsAskedBy(const std::shared_ptr<Model>& 
     const Duration work =
         leads_on ? Duration(0)
                  : one->queue().WorkOf(model->queue(), bytes, UnknownWork(*model, bytes));
-    asked.push_back({one, times, work, !leads_on && !program.JoinsOthers()});
+    const Duration counted = CountedOf(work, *one, *model, bytes, MaxWait(*model) * pool_.size());
+    asked.push_back({one, times, work, counted, !leads_on && !program.JoinsOthers()});
   };
   for (const ExpectedCalls& call : model->program().CallsOf(rows)) {
     add(call.model.model, std::max<int64_t>(call.times, 1));
@@ -66,9 +80,10 @@ Dispatcher::AskedModels Dispatcher::ModelsAskedBy(const std::shared_ptr<Model>& 
 }
 
 Duration Dispatcher::WorkAsItself(const Request& request) const {
-  const ModelQueue& queue = request.model->queue();
-  const Duration unknown = UnknownWork(*request.model, request.input_bytes);
-  return queue.WorkOf(queue, request.input_bytes, unknown);
+  Model& model = *request.model;
+  const int64_t bytes = request.input_bytes;
+  const Duration work = model.queue().WorkOf(model.queue(), bytes, UnknownWork(model, bytes));
+  return CountedOf(work, model, model, bytes, MaxWait(model) * pool_.size());
 }
 
 StatusOr<std::shared_ptr<Admission>> Dispatcher::Reserve(const std::shared_ptr<Model>& model,
@@ -109,7 +124,7 @@ Status Dispatcher::Admit(Request& request, int64_t rows, const std::shared_ptr<A
     one.wait = wait.value_or(Duration(0));
   }
   if (covered) {
-    for (AskedModel& one : asked) one.coming = Coming(*one.model, one.times, one.work);
+    for (AskedModel& one : asked) one.coming = Coming(*one.model, one.times, one.counted);
   }
   if (place != nullptr) place->GiveBack();
   if (!covered) CHAIRLIFT_RETURN_IF_ERROR(AdmitWait(*model, asked, request.caller));
@@ -234,7 +249,7 @@ Duration Dispatcher::WaitAt(std::span<const AskedModel> asked, Duration least) c
 Status Dispatcher::AdmitWait(Model& model, AskedModels& asked,
                              const FairShare::Client& caller) const {
   // First, so that of simultaneous requests one sees the other.
-  for (AskedModel& one : asked) one.coming = Coming(*one.model, one.times, one.work);
+  for (AskedModel& one : asked) one.coming = Coming(*one.model, one.times, one.counted);
   CHAIRLIFT_ASSIGN_OR_RETURN(const Duration all, CheckWait(model, asked, caller));
   if (asked.size() == 1 && asked[0].model.get() == &model) {
     asked[0].wait = all;
