@@ -61,17 +61,6 @@ documentation() {
   build/docs/bin/python -m pytest -q tests/docs
 }
 
-other_programs() {
-  step "its wheel on a bare Debian" make --no-print-directory test-wheel
-  step "the Debian package and the container image" make --no-print-directory test-packages
-  step "ONNX conformance" conformance
-  step "pretrained models against ONNX Runtime" pretrained
-  step "what ONNX Runtime's optimiser and quantisers write" written_by_onnxruntime
-  step "networks in stages" .venv/bin/python tests/models/staged_networks.py --chairlift build/release/bin/chairlift
-  step "other people's clients over HTTP" clients
-  step "the documentation: its site, links, code and commands" documentation
-}
-
 address_sanitizer_build() {
   cmake --preset asan -Wno-dev --log-level=WARNING
   cmake --build --preset asan -- --quiet
@@ -88,16 +77,15 @@ step "release build" release_build
 step "release tests" ctest --preset release -j "$(nproc)" --timeout 300
 step "the Python package" make --no-print-directory python
 step "the models of the examples" .venv/bin/python examples/build_models.py --output build/models
-# Side by side, since each keeps one core busy.
-other_programs >build/other_programs.log 2>&1 &
-others=$!
-trap 'kill $others 2>/dev/null || true' EXIT
 step "the Python package's tests" python_tests
-failed=0
-wait $others || failed=$?
-trap - EXIT
-cat build/other_programs.log
-[ $failed = 0 ] || exit $failed
+step "its wheel on a bare Debian" make --no-print-directory test-wheel
+step "the Debian package and the container image" make --no-print-directory test-packages
+step "ONNX conformance" conformance
+step "pretrained models against ONNX Runtime" pretrained
+step "what ONNX Runtime's optimiser and quantisers write" written_by_onnxruntime
+step "networks in stages" .venv/bin/python tests/models/staged_networks.py --chairlift build/release/bin/chairlift
+step "other people's clients over HTTP" clients
+step "the documentation: its site, links, code and commands" documentation
 step "AddressSanitizer, UBSan and the fuzz targets, with clang: build" address_sanitizer_build
 step "AddressSanitizer, UBSan and fuzzing: tests" ctest --preset asan -j "$(nproc)" --timeout 1200
 step "ThreadSanitizer: build" thread_sanitizer_build
