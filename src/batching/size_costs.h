@@ -1,4 +1,4 @@
-// What requests of a model cost, by their size: for requests whose graph is not known yet.
+// Costs of a model's requests by their size, for requests whose graph is not known yet.
 //
 // The model: a request of n bytes costs n times the mean cost of a byte of recent requests of about
 // its size. Sizes are grouped by powers of two. Requests that ran in large batches weigh more,

@@ -32,7 +32,7 @@ class Coming {
   Coming TakeOne();
   int64_t times() const { return times_; }
   Duration work() const { return work_; }
-  // What was to come when this was made.
+  // Requests and work that were still to come when this was made.
   int64_t times_before() const { return times_before_; }
   Duration work_before() const { return work_before_; }
 
@@ -72,7 +72,7 @@ class Admission {
 
   // The expected wait at the model if the work that was expected there covers `work`, about.
   std::optional<Duration> Covers(const Model& model, Duration work) const;
-  // What has not come never will.
+  // Requests that have not come yet never will.
   void GiveBack();
 
   const std::shared_ptr<RequestCosts>& front() const { return front_; }

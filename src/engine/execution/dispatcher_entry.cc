@@ -21,7 +21,7 @@ constexpr int32_t kLargeGraph = 1024;
 // The charge of a request to its caller's share if its cost is unknown.
 constexpr Duration kLeastCharge = std::chrono::microseconds(1);
 
-// What each started MiB of a request of unknown cost counts as: at most this, and this part of the
+// Each started MiB of a request of unknown cost counts as at most this, and as this part of the
 // bound.
 constexpr Duration kUnknown = std::chrono::milliseconds(100);
 constexpr int kUnknownOfLimit = 16;
@@ -34,8 +34,8 @@ double Milliseconds(Duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-// What `work` at `model`, expected of a request to `front`, counts as for requests after it.
-// `within`: what the workers do within the bound; 0: there is none.
+// The part of `work`, expected at `model` of a request to `front`, that delays later requests.
+// `within`: the time of all workers within the bound; 0: no bound.
 Duration CountedOf(Duration work, const Model& model, Model& front, int64_t bytes,
                    Duration within) {
   if (within == Duration(0)) return work;

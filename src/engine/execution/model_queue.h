@@ -87,7 +87,7 @@ class ModelQueue {
   // `times` times and is counted in `coming`, is done. No lock needed.
   double Before(int64_t times) const;
 
-  // What requests to this model cost, at it and at those that it calls, by their size.
+  // Costs of requests to this model by their size, here and at the models that it calls.
   const std::shared_ptr<RequestCosts> costs = std::make_shared<RequestCosts>();
   // The expected work here of a request to `front` with that many bytes of inputs: what others of
   // its size took, or an estimate from other sizes and the cost table. `unknown` if there is

@@ -1,5 +1,5 @@
-// What requests to a model are expected to cost there and at the models that they call, by the
-// bytes of their inputs.
+// Expected costs of requests to a model, there and at the models that they call, by the bytes of
+// their inputs.
 #ifndef CHAIRLIFT_ENGINE_EXECUTION_REQUEST_COSTS_H_
 #define CHAIRLIFT_ENGINE_EXECUTION_REQUEST_COSTS_H_
 
@@ -13,7 +13,7 @@
 
 namespace chairlift {
 
-// What a request was measured to take.
+// The measured cost of a request.
 struct MeasuredCost {
   Duration time{0};      // of one worker; at most that if others helped
   int batched = 1;       // requests of its largest batch

@@ -90,7 +90,7 @@ StatusOr<ValueId> FollowedMask(Context& c) {
   return packer.Emit(c.node().name, "Reshape", {c.packed(3), packer.Integers({-1})});
 }
 
-// What is known of an attention's biases, as RaggedAttention takes them.
+// The biases of an attention, as RaggedAttention takes them.
 struct Biases {
   ValueId by_key = kNoValue, by_distance = kNoValue;
   bool causal = false;
@@ -112,7 +112,7 @@ StatusOr<Biases> ProvedMask(Context& c, int head_axis) {
   if (rule.causal) what.emplace_back("hide the keys behind the query");
   if (rule.input >= 0) {
     if (rule.is_window) {
-      // Where all tokens count there is nothing else to hide.
+      // If all tokens count, nothing else is to be hidden.
       Packer::Require(packer.model().all_marks, rule.input);
     } else {
       // The first key is seen by all queries.

@@ -17,7 +17,7 @@ using analysis::Size;
 
 // The number by which a window hides: sums with scores stay finite.
 constexpr float kBeyondWindow = -1e30f;
-// What is added by distance is below this; what is below the negative number hides.
+// Biases by distance are below this. Those below the negative number hide the key.
 constexpr float kMostBias = 1e9f;
 
 // The marks that decide on a key: that of its own token.

@@ -38,7 +38,7 @@ class MaskProof {
   // object.
   MaskProof(const Graph& graph, const std::vector<batch_axis::State>& states);
 
-  // What `mask` adds to the scores of attention, for all sizes and all marks.
+  // The rule by which `mask` adds to the scores of attention, for all sizes and all marks.
   // Unimplemented says what prevents the proof.
   StatusOr<MaskRule> RuleOf(ValueId mask);
   // Null if no node computes it.

@@ -68,7 +68,7 @@ class Packer {
   const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
   // Whether each element is the number of its sequence.
   bool NumbersSequences(ValueId id) { return patterns_.NumbersSequences(id); }
-  // What the mask of an attention node adds.
+  // The rule by which the mask of an attention node adds to scores.
   StatusOr<MaskRule> ProvedMask(ValueId mask);
   // What the rule adds to the scores of each key, [T], if its input is only 0 and 1.
   ValueId KeyMask(const MaskRule& rule);

@@ -119,7 +119,7 @@ class TextPattern::Parser {
     return code;
   }
 
-  // What follows a backslash: a set, or one character.
+  // Reads the set or the character after a backslash.
   Status ReadEscape(Ranges& ranges) {
     if (rest_.empty()) return InvalidArgument("'{}' ends with a backslash", whole_);
     const char c = rest_[0];
