@@ -28,6 +28,8 @@ class Peaks {
   double Bound(const KernelCase& c, double bytes) {
     const double arithmetic = c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9) +
                               c.bfloat16_flops / ((tiles_ > 0 ? tiles_ : fma_) * 1e9);
+    // Weights are packed in fewer bytes than the operands have: only the tiles' rate bounds that.
+    if (c.bfloat16_flops > 0) return arithmetic;
     const double again = c.working_set > 0 ? c.working_set : bytes;
     return std::max(arithmetic, bytes / (Bandwidth(static_cast<size_t>(again)) * 1e9));
   }
