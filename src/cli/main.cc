@@ -27,6 +27,7 @@
 #include "absl/strings/str_split.h"
 #include "base/closest.h"
 #include "cli/command_line.h"
+#include "cli/flag_sources.h"
 #include "cli/flags.h"
 #include "cli/model_path.h"
 #include "cli/renamed_flags.h"
@@ -232,7 +233,8 @@ std::string InsteadOfCommand(const std::string& word, const CLI::App& app) {
 }
 
 // A misspelt command or flag is reported first, whatever error it caused.
-std::string Explain(const CLI::App* app, const CLI::Error& error) {
+std::string Explain(const CLI::App* app, const CLI::Error& error,
+                    const chairlift::FlagSources& sources) {
   std::string text = Plainly(error.what());
   const CLI::App* command = app;
   if (app->get_subcommands().empty()) {
@@ -257,7 +259,7 @@ std::string Explain(const CLI::App* app, const CLI::Error& error) {
     }
   }
   const std::string name = command == app ? "chairlift" : "chairlift " + command->get_name();
-  return Complaint(name, text);
+  return Complaint(name, text + sources.NamedIn(text));
 }
 
 // The library returns a Status; libraries below it may throw.
@@ -295,13 +297,27 @@ int main(int argc, char** argv) {
   chairlift::LogWhatIsPrintable();
   const std::unique_ptr<chairlift::CommandLine> line = chairlift::MakeCommandLine();
   CLI::App& app = line->app;
-  app.failure_message(Explain);
   app.name("chairlift");
 
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   for (const std::string& warning : chairlift::RenameFlags(&arguments)) {
     PrintError("{}\n", warning);
   }
+  chairlift::StatusOr<chairlift::FlagSources> found = chairlift::AddFlagsFromOutside(
+      *app.get_subcommand("serve"), chairlift::OwnEnvironment(), &arguments);
+  if (!found.ok()) {
+    const std::string why = Complaint("chairlift serve", chairlift::Message(found.status()));
+    PrintError("{}", why);
+    TellParent(argc, argv, why);
+    return kExitUsage;
+  }
+  const chairlift::FlagSources sources = *std::move(found);
+  for (const std::string& warning : sources.warnings) {
+    PrintError("chairlift serve: warning: {}\n", warning);
+  }
+  app.failure_message([&sources](const CLI::App* parsed, const CLI::Error& error) {
+    return Explain(parsed, error, sources);
+  });
   std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
   try {
     app.parse(std::move(arguments));
@@ -309,11 +325,11 @@ int main(int argc, char** argv) {
     // For help on an unknown command: report the command.
     const std::vector<std::string> left = app.remaining();
     if (!app.get_subcommands().empty() || left.empty() || left[0][0] == '-') return app.exit(help);
-    PrintError("{}", Explain(&app, help));
+    PrintError("{}", Explain(&app, help, sources));
     return kExitUsage;
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) == 0) return 0;
-    TellParent(argc, argv, Explain(&app, error));
+    TellParent(argc, argv, Explain(&app, error, sources));
     return kExitUsage;
   }
   for (const auto& [parser, run] : line->commands) {
@@ -325,7 +341,8 @@ int main(int argc, char** argv) {
     }
     if (status.ok()) return 0;
     const std::string name = "chairlift " + parser->get_name();
-    const std::string text = chairlift::Indented(chairlift::Message(status));
+    const std::string message = chairlift::Message(status);
+    const std::string text = chairlift::Indented(message + sources.NamedIn(message));
     TellParent(argc, argv, fmt::format("{}: {}", name, text));
     if (chairlift::IsUsage(status)) {
       PrintError("{}", Complaint(name, text));

@@ -41,7 +41,7 @@ TEST_F(MessagesTest, FlagsOfOtherServersNameThatOfThisOne) {
            {"--grpc-port", "HTTP only, not gRPC"},
            {"--max-batch-size", "use --set max_batch_size=VALUE"},
            {"--gpus", "use --device cuda"},
-           {"--config", "model.yaml"}}) {
+           {"--model-config", "model.yaml"}}) {
     EXPECT_THAT(Refusal({"serve", model_, flag, "1"}, 2), HasSubstr(says));
   }
 }
