@@ -39,6 +39,7 @@
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "device/cpu/isa.h"
+#include "server/http/json_log.h"
 #include "server/server.h"
 
 namespace chairlift {
@@ -50,6 +51,7 @@ struct ServeFlags {
   std::vector<std::string> only;
   std::vector<std::string> settings;  // NAME=VALUE
   std::string name;                   // of the only model; empty: its own name
+  std::string config;  // a file of flags; cli/flag_sources.h has replaced it by the flags in it
   EngineOptions engine;
   ServerOptions server;
   // About the time in which load balancers notice. Both phases together end within Kubernetes' 30
@@ -61,6 +63,7 @@ struct ServeFlags {
   bool print_example = false;
   int parent_fd = -1;
   std::string log_level = "info";
+  std::string log_format = "text";
 };
 
 // The models and folders of models in the positional arguments.
@@ -404,6 +407,7 @@ Status Serve(ServeFlags flags) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckParent(flags.parent_fd));
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  if (flags.log_format == "json") http::LogAsJson();
   // Signals are waited for below. While it loads models, and while it drains, one ends the program
   // at once.
   const sigset_t signals = SetOf({SIGTERM, SIGINT});
@@ -542,6 +546,9 @@ with policies, only they use the setting.
   steps: [{model: a}, ...]   # a pipeline of other models (docs/guides/pipelines.md)
   cells: {...}               # a model made of cells; also `unfold` (docs/concepts/cells.md)
 
+Every flag can come from an environment variable, as CHAIRLIFT_HTTP_PORT=8080, or from the file of
+--config. A flag on the command line wins over a variable, and a variable over the file.
+
 Tokenizers and Python models need a Python with numpy. Chairlift looks for it in CHAIRLIFT_PYTHON,
 VIRTUAL_ENV, a .venv or venv beside this program, beside the function or in the working
 directory, then python3. The log says which one it takes, and what is missing there.
@@ -591,6 +598,12 @@ ignored.)");
         return name.empty() ? "the name is empty; give one, or leave --name out" : "";
       })
       ->type_name("NAME");
+  parser
+      .add_option(
+          "--config", flags->config,
+          "YAML file of flags, one a line, as `http-port: 8080`; lists for flags that may be\n"
+          "repeated, true for flags without a value")
+      ->type_name("FILE");
   parser.add_flag("--print-example", flags->print_example,
                   "Print a tested curl command for each model");
   parser
@@ -598,6 +611,12 @@ ignored.)");
                   "Least severe messages to log; debug adds an access log")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->type_name("LEVEL")
+      ->capture_default_str();
+  parser
+      .add_option("--log-format", flags->log_format,
+                  "text, or json: each line an object with time, level and message")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT")
       ->capture_default_str();
   AddNumber(parser, "--parent-fd", &flags->parent_fd, -1, 1 << 20, "FD",
             "Socket to the parent process: gets the addresses when the server is ready; when the\n"
@@ -629,6 +648,13 @@ ignored.)");
       ->group(kNetwork);
   parser
       .add_flag("--http-metrics", flags->server.http_metrics, "Serve /metrics on the HTTP port too")
+      ->group(kNetwork);
+  parser
+      .add_option("--extra-metrics", flags->server.extra_metrics,
+                  "Serve metrics under the names of triton or vllm too; may be repeated")
+      ->check(CLI::IsMember({"triton", "vllm"}))
+      ->allow_extra_args(false)
+      ->type_name("SERVER")
       ->group(kNetwork);
   parser
       .add_option("--allowed-host", flags->server.allowed_hosts,

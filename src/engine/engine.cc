@@ -408,6 +408,7 @@ StatusOr<std::vector<ModelStatistics>> EngineImpl::Statistics(const std::string&
   for (const auto& model : repository_.Ready(name)) {
     if (version.empty() || model->metadata().version == version) {
       statistics.push_back(model->statistics().Read());
+      statistics.back().queued_work = model->queue().Backlog();
       statistics.back().generation = model->program().Generation();
     }
   }

@@ -61,6 +61,13 @@ bool IsOrigin(std::string_view origin) {
   }) && host.find_first_of("/?#@") == std::string_view::npos;
 }
 
+protocol::OtherNames OtherNamesOf(const ServerOptions& options) {
+  const auto has = [&](const char* server) {
+    return std::count(options.extra_metrics.begin(), options.extra_metrics.end(), server) > 0;
+  };
+  return {.triton = has("triton"), .vllm = has("vllm")};
+}
+
 Status Validate(const ServerOptions& options) {
   const ServerLimits& limits = options.limits;
   if (options.io_threads < 1 || options.io_threads > 64) {
@@ -261,7 +268,7 @@ class HttpServer final : public Server {
  public:
   HttpServer(Engine& engine, const ServerOptions& options)
       : service_(engine, options.limits, options.model_control, options.ready,
-                 options.strict_readiness),
+                 options.strict_readiness, OtherNamesOf(options)),
         context_(std::make_shared<ServerContext>(
             service_, options.limits, options.cors_origins,
             http::SitePolicy(IsLoopback(options.address), options.allowed_hosts,

@@ -26,6 +26,8 @@ struct ServerOptions {
   int http_port = 8000;       // 0: any free port, see Server::http_port()
   int metrics_port = 8002;    // 0: any free port; -1: no metrics port
   bool http_metrics = false;  // GET /metrics also on the HTTP port
+  // "triton", "vllm": their names of metrics, served beside ours.
+  std::vector<std::string> extra_metrics = {};
   int io_threads = 1;         // threads that read, parse small requests and answer
   int codec_threads = 2;      // threads that read large requests and write large answers
   bool ready = true;          // false: only after Server::SetReady()

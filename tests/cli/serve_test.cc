@@ -7,6 +7,8 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -383,6 +385,53 @@ TEST_F(ServeTest, RequestsAreLoggedAtDebug) {
                             std::to_string(bytes) +
                             " bytes, [0-9.]+ ms, model \"doubling\", id \"r 7\"\n"));
   EXPECT_THAT(server_->output(), HasSubstr("[debug] GET \"/nothing?a=b\" 404 from 127.0.0.1: "));
+}
+
+TEST_F(ServeTest, LogsAreObjectsOnRequest) {
+  Serve({model_, "--log-level", "debug", "--log-format", "json"});
+  const std::string trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const std::string body = R"({"id":"a\"b",)" + std::string(kBody).substr(1);
+  HttpClient client(http_port_);
+  for (const std::string& field :
+       {"00-" + trace + "-00f067aa0ba902b7-01", "01-" + trace + "-00f067aa0ba902b7-01-more"}) {
+    EXPECT_EQ(client.Ask(Post(kPath, body, "traceparent: " + field + "\r\n")).status, 200);
+  }
+  // Wrong ones, which have no effect.
+  for (const std::string& field :
+       {std::string("x"), "00-" + trace, "00-" + trace + "-0-01",
+        "ff-" + trace + "-00f067aa0ba902b7-01", "00-" + trace + "-00f067aa0ba902b7-01-more",
+        "00-" + trace + "-0000000000000000-01",
+        "00-" + std::string(32, '0') + "-00f067aa0ba902b7-01",
+        "00-" + std::string(32, 'A') + "-00f067aa0ba902b7-01"}) {
+    EXPECT_EQ(client.Ask(Post(kPath, body, "traceparent: " + field + "\r\n")).status, 200);
+  }
+  EXPECT_EQ(client.Ask(Get("/no\"thing")).status, 404);
+  EXPECT_TRUE(server_->AwaitOutput("\"status\":404")) << server_->output();
+  server_->Signal(SIGINT);
+  EXPECT_EQ(server_->Wait(), 0);
+  int requests = 0;
+  std::istringstream lines(server_->output());
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(entry.is_object()) << line;
+    EXPECT_THAT(entry.at("time").get<std::string>(),
+                ContainsRegex("^20[0-9-]{8}T[0-9:]{8}[.][0-9]{3}Z$"));
+    EXPECT_TRUE(entry.contains("level") && entry.contains("message")) << line;
+    if (!entry.contains("status")) continue;
+    EXPECT_EQ(entry.at("level"), "debug");
+    EXPECT_EQ(entry.at("client"), "127.0.0.1");
+    if (entry.at("status") == 404) {
+      EXPECT_EQ(entry.at("path"), "/no\"thing");
+      continue;
+    }
+    EXPECT_EQ(entry.at("path"), kPath);
+    EXPECT_EQ(entry.at("id"), "a\"b");
+    EXPECT_EQ(entry.at("model"), "doubling");
+    EXPECT_EQ(entry.at("complete"), true);
+    EXPECT_EQ(entry.value("trace_id", ""), requests < 2 ? trace : "") << line;
+    ++requests;
+  }
+  EXPECT_EQ(requests, 10);
 }
 
 TEST_F(ServeTest, ClientsLoadsAreLogged) {

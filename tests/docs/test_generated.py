@@ -9,6 +9,8 @@ import subprocess
 import sys
 import urllib.request
 
+import yaml
+
 from pages import ROOT, read
 
 
@@ -29,6 +31,24 @@ def test_the_page_of_metrics_has_their_names_and_types(box):
     old = set(re.findall(r'\{"(\w+)", ', renamed))  # these are served for one version, and not documented
     served = {(name, kind) for name, kind in served if name not in old}
     assert documented == served
+
+
+def test_the_dashboard_and_the_alerts_ask_for_metrics_and_labels_that_exist():
+    page = read("docs/reference/metrics.md")
+    names = set(re.findall(r"^\| `(chairlift_\w+)` \|", page, re.MULTILINE))
+    labels = set(re.findall(r"`(\w+)`", page[page.index("## Labels"):page.index("## Requests of a model")]))
+    alerts = yaml.safe_load(read("deploy/prometheus/alerts.yml"))
+    rules = [rule for group in alerts["groups"] for rule in group["rules"]]
+    panels = [panel for panel in json.loads(read("deploy/grafana/chairlift.json"))["panels"] if panel["type"] != "row"]
+    queries = [rule["expr"] for rule in rules] + [one["expr"] for panel in panels for one in panel["targets"]]
+    assert len(rules) >= 5 and len(queries) >= 20
+    for query in queries:
+        for name in re.findall(r"\bchairlift_\w+", query):
+            assert name in names or re.sub(r"_bucket$", "", name) in names, query
+        used = re.findall(r"(\w+)=~?\"", query) + re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", query)))
+        assert set(used) <= labels | {"instance", "job"}, query
+    shown = set(re.findall(r"chairlift_[a-z_]+", " ".join(queries)))
+    assert {"chairlift_requests_total", "chairlift_queued_work_seconds"} <= shown
 
 
 def test_the_page_of_errors_has_the_http_status_of_every_code():

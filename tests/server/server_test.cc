@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "server/protocol/metrics.h"
 #include "server/server_fixture.h"
 
 namespace chairlift {
@@ -463,6 +464,7 @@ TEST_F(ServerTest, MetricsCountARequestOfSeveralPartsOnce) {
   tokenizer.name = "identity/tokenizer";
   tokenizer.steps = {.success = 4, .fail = 2, .failures = {{"queue_full", 2}}, .running = 1};
   tokenizer.waiting = 3;
+  tokenizer.queued_work = std::chrono::milliseconds(250);
   engine_->set_parts({embed, tokenizer});
   const std::string metrics = Metrics();
   const std::string labels = "{model=\"identity\",version=\"1\"";
@@ -473,11 +475,59 @@ TEST_F(ServerTest, MetricsCountARequestOfSeveralPartsOnce) {
            "chairlift_step_requests_total" + labels + ",outcome=\"success\"} 0\n",
            "chairlift_requests_waiting" + labels + "} 3\n",
            "chairlift_requests_running" + labels + "} 1\n",
+           "chairlift_queued_work_seconds" + labels + "} 0.25\n",
            "chairlift_rows_total" + labels + "} 0\n",
        }) {
     EXPECT_THAT(metrics, HasSubstr(line));
   }
   EXPECT_THAT(metrics, Not(AnyOf(HasSubstr("part="), HasSubstr("rows=\"5\""))));
+}
+
+TEST_F(ServerTest, MetricsHaveTheNamesOfOtherServersOnRequest) {
+  Serve();
+  ModelStatistics writer;
+  writer.name = "writer";
+  writer.version = "2";
+  writer.success = {3, 5000};
+  writer.fail.count = 4;
+  writer.failures = {{"queue_full", 2}, {"timeout", 1}, {"invalid", 1}};
+  writer.compute_infer = {3, 2500};
+  writer.inference_count = 6;
+  writer.execution_count = 2;
+  writer.waiting = 5;
+  writer.generation = GenerationStatistics{.waiting = 5,
+                                           .running = 7,
+                                           .generation_tokens = 11,
+                                           .blocks = 8,
+                                           .blocks_used = 2,
+                                           .first_token_seconds = {{0.5}, {1, 2}, 4}};
+  engine_->set_parts({writer});
+  EXPECT_THAT(Metrics(), Not(AnyOf(HasSubstr("nv_"), HasSubstr("vllm:"))));
+  const std::string metrics = protocol::Metrics(*engine_, {.triton = true, .vllm = true}).Render();
+  const std::string labels = "{model=\"writer\",version=\"2\"";
+  const std::string of_vllm = "{model_name=\"writer\"";
+  for (const std::string& line : {
+           "nv_inference_request_success" + labels + "} 3\n",
+           "nv_inference_request_failure" + labels + ",reason=\"REJECTED\"} 3\n",
+           "nv_inference_request_failure" + labels + ",reason=\"OTHER\"} 1\n",
+           "nv_inference_request_failure" + labels + ",reason=\"BACKEND\"} 0\n",
+           "nv_inference_count" + labels + "} 6\n",
+           "nv_inference_exec_count" + labels + "} 2\n",
+           "nv_inference_request_duration_us" + labels + "} 5\n",
+           "nv_inference_compute_infer_duration_us" + labels + "} 2.5\n",
+           "nv_inference_pending_request_count" + labels + "} 5\n",
+           "vllm:num_requests_running" + of_vllm + "} 7\n",
+           "vllm:num_requests_waiting" + of_vllm + "} 5\n",
+           "vllm:kv_cache_usage_perc" + of_vllm + "} 0.25\n",
+           "vllm:generation_tokens_total" + of_vllm + "} 11\n",
+           "vllm:time_to_first_token_seconds_bucket" + of_vllm + ",le=\"0.5\"} 1\n",
+           "vllm:time_to_first_token_seconds_count" + of_vllm + "} 3\n",
+           "chairlift_requests_total" + labels + ",outcome=\"success\"} 3\n",
+       }) {
+    EXPECT_THAT(metrics, HasSubstr(line));
+  }
+  EXPECT_THAT(metrics,
+              HasSubstr("nv_cache_num_hits_per_model{model=\"identity\",version=\"1\"} 4"));
 }
 
 TEST_F(ServerTest, MetricsSpeakOfRequestsAndConnections) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/excerpt.h"
+#include "server/http/json_log.h"
 #include "server/http/json_writer.h"
 
 namespace chairlift::http {
@@ -32,7 +33,19 @@ void LogAccess(const RequestHead& request, const Access& access, const std::stri
       Quoted(request.target), access.status, client, access.bytes, took.count());
   if (!access.model.empty()) line += ", model " + Quoted(access.model);
   if (!access.id.empty()) line += ", id " + Quoted(access.id);
-  spdlog::debug("{}{}", line, end);
+  if (!request.trace_id.empty()) line += ", trace " + request.trace_id;
+  line += end;
+  std::string fields;
+  if (LogsAsJson()) {
+    fields = fmt::format(
+        R"(,"method":{},"path":{},"status":{},"client":{},"bytes":{},"ms":{:.3f},"complete":{})",
+        Quoted(request.method), Quoted(request.target), access.status, Quoted(client), access.bytes,
+        took.count(), *end == '\0');
+    if (!access.model.empty()) fields += R"(,"model":)" + Quoted(access.model);
+    if (!access.id.empty()) fields += R"(,"id":)" + Quoted(access.id);
+    if (!request.trace_id.empty()) fields += R"(,"trace_id":)" + Quoted(request.trace_id);
+  }
+  DebugWithFields(line, fields);
 }
 
 }  // namespace chairlift::http

@@ -8,6 +8,7 @@
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <charconv>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/ascii.h"
@@ -29,6 +30,27 @@ std::string_view View(beast::string_view text) { return {text.data(), text.size(
 bool Decimal(std::string_view text, uint64_t* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+// Of a traceparent, "00-<32 digits>-<16 digits>-<2 digits>" (W3C Trace Context, 3.2), in lower
+// case; later versions may add to the end. Empty if it is not valid.
+std::string TraceIdOf(std::string_view value) {
+  constexpr size_t kDigits[] = {2, 32, 16, 2};
+  std::string_view parts[std::size(kDigits)];
+  size_t at = 0;
+  for (size_t i = 0; i < std::size(kDigits); ++i) {
+    if (i > 0 && (at >= value.size() || value[at++] != '-')) return "";
+    parts[i] = value.substr(std::min(at, value.size()), kDigits[i]);
+    at += kDigits[i];
+    const bool digits = parts[i].find_first_not_of("0123456789abcdef") == std::string_view::npos;
+    if (parts[i].size() != kDigits[i] || !digits) return "";
+  }
+  const bool ends = at == value.size() || (parts[0] != "00" && value[at] == '-');
+  const auto zero = [](std::string_view text) {
+    return text.find_first_not_of('0') == std::string_view::npos;
+  };
+  if (!ends || parts[0] == "ff" || zero(parts[1]) || zero(parts[2])) return "";
+  return std::string(parts[1]);
 }
 
 // host[:port] as in a URI, or empty.
@@ -136,6 +158,10 @@ class Sink final : public beast::http::basic_parser<true> {
         break;
       default:
         return;
+    }
+    if (beast::iequals(name, "traceparent")) {
+      head_->trace_id = TraceIdOf(View(value));
+      return;
     }
     if (!beast::iequals(name, "Inference-Header-Content-Length")) return;
     if (head_->json_length) {

@@ -28,7 +28,10 @@ struct RequestHead {
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length, uncompressed
   std::string host;                     // Host; empty if HTTP/1.0 omits it
   std::string origin;                   // the site whose page made a browser send this; else empty
-  bool preflight = false;               // asks which methods a page of `origin` may use
+  // Of a W3C traceparent field, 32 hexadecimal digits; empty if there is none, or a wrong one,
+  // which a server must ignore.
+  std::string trace_id;
+  bool preflight = false;  // asks which methods a page of `origin` may use
 };
 
 // Parses one request after another on one connection. Not thread-safe.

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -18,6 +17,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/renamed.h"
 #include "server/protocol/metadata.h"
+#include "server/protocol/metric_samples.h"
+#include "server/protocol/other_metrics.h"
 
 namespace chairlift::protocol {
 namespace {
@@ -60,33 +61,6 @@ Labels LabelsOf(const std::string& model, const std::string& version, Labels mor
   return labels;
 }
 
-ClientMetric Sample(MetricType type, Labels labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  return metric;
-}
-
-MetricFamily Family(std::string name, std::string help, MetricType type) {
-  return {std::move(name), std::move(help), type, {}};
-}
-
-ClientMetric Cumulative(Labels labels, const Histogram& histogram) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.histogram.sample_sum = histogram.sum;
-  uint64_t count = 0;
-  for (size_t i = 0; i < histogram.counts.size(); ++i) {
-    count += histogram.counts[i];
-    metric.histogram.bucket.push_back(
-        {.cumulative_count = count,
-         .upper_bound = i < histogram.bounds.size() ? histogram.bounds[i]
-                                                    : std::numeric_limits<double>::infinity()});
-  }
-  metric.histogram.sample_count = count;
-  return metric;
-}
-
 // Requests that callers sent to a model and to its parts. The requests that a text request makes to
 // the model, its tokenizer and so on are steps, and do not count again.
 struct Sent {
@@ -95,6 +69,7 @@ struct Sent {
   std::map<std::string, uint64_t> failures;  // by reason
   int waiting = 0;                           // requests or steps: a request waits in one queue
   int running = 0;
+  std::chrono::nanoseconds work{0};
 
   void Add(const ModelStatistics& part) {
     success += part.success.count - part.steps.success;
@@ -106,6 +81,7 @@ struct Sent {
     }
     waiting += part.waiting;
     running += part.running - part.steps.running;
+    work += part.queued_work;
   }
 };
 
@@ -201,8 +177,9 @@ void AppendTransport(const TransportMetrics& transport, std::vector<MetricFamily
 }  // namespace
 
 struct Metrics::Impl {
-  explicit Impl(const Engine& served)
+  Impl(const Engine& served, const OtherNames& other_names)
       : engine(served),
+        names(other_names),
         queue_family(prometheus::BuildHistogram()
                          .Name("chairlift_queue_duration_seconds")
                          .Help("Time that answered requests waited before compute")
@@ -245,6 +222,8 @@ struct Metrics::Impl {
                                 "Requests looked up in the response cache, by outcome", kCounter);
     MetricFamily waiting = Family("chairlift_requests_waiting", "Requests in the queue", kGauge);
     MetricFamily running = Family("chairlift_requests_running", "Requests being computed", kGauge);
+    MetricFamily work = Family("chairlift_queued_work_seconds",
+                               "Accepted work that is not computed yet, by measured costs", kGauge);
     MetricFamily steps = Family("chairlift_step_requests_total",
                                 "Requests that pipelines, text routes and Python models made to "
                                 "the model, by outcome",
@@ -280,15 +259,38 @@ struct Metrics::Impl {
       }
       add(waiting, labels({}), count.waiting);
       add(running, labels({}), count.running);
+      add(work, labels({}), std::chrono::duration<double>(count.work).count());
     }
-    for (MetricFamily* family :
-         {&requests, &failures, &steps, &rows, &padding, &batches, &cache, &waiting, &running}) {
+    for (MetricFamily* family : {&requests, &failures, &steps, &rows, &padding, &batches, &cache,
+                                 &waiting, &running, &work}) {
       families->push_back(std::move(*family));
     }
     AppendGeneration(*statistics, families);
+    AppendOthers(*statistics, sent, families);
+  }
+
+  // Under the names of other servers.
+  void AppendOthers(const std::vector<ModelStatistics>& statistics,
+                    const std::map<std::pair<std::string, std::string>, Sent>& sent,
+                    std::vector<MetricFamily>* families) const {
+    if (!names.triton && !names.vllm) return;
+    std::vector<ModelStatistics> models;
+    for (const ModelStatistics& model : statistics) {
+      if (!PartOf(model.name).empty()) continue;
+      const Sent& of_callers = sent.at({model.name, model.version});
+      ModelStatistics& shown = models.emplace_back(model);
+      shown.success.count = of_callers.success;
+      shown.fail.count = of_callers.fail;
+      shown.failures = of_callers.failures;
+      shown.waiting = of_callers.waiting;
+      shown.running = of_callers.running;
+    }
+    if (names.triton) AppendTritonMetrics(models, families);
+    if (names.vllm) AppendVllmMetrics(models, families);
   }
 
   const Engine& engine;
+  const OtherNames names;
   prometheus::Registry registry;
   prometheus::Family<prometheus::Histogram>& queue_family;
   prometheus::Family<prometheus::Histogram>& compute_family;
@@ -297,7 +299,8 @@ struct Metrics::Impl {
   absl::flat_hash_map<std::pair<std::string, std::string>, ModelHistograms> by_model;
 };
 
-Metrics::Metrics(const Engine& engine) : impl_(std::make_unique<Impl>(engine)) {}
+Metrics::Metrics(const Engine& engine, const OtherNames& names)
+    : impl_(std::make_unique<Impl>(engine, names)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::Answered(const InferResponse& response) {

@@ -30,10 +30,16 @@ struct TransportMetrics {
   std::array<std::atomic<uint64_t>, kCodes> responses{};
 };
 
+// Other servers whose names of metrics are served beside ours.
+struct OtherNames {
+  bool triton = false;
+  bool vllm = false;
+};
+
 // Thread-safe except for AddTransport().
 class Metrics {
  public:
-  explicit Metrics(const Engine& engine);
+  explicit Metrics(const Engine& engine, const OtherNames& names = {});
   ~Metrics();
 
   // For another transport; valid as long as this. Call it before the first Render().

@@ -19,13 +19,14 @@ bool Failed(const ModelIndexEntry& entry) {
 
 }  // namespace
 
-Service::Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict)
+Service::Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict,
+                 const OtherNames& metric_names)
     : engine_(engine),
       max_admin_requests_(limits.max_admin_requests),
       model_control_(model_control),
       strict_(strict),
       loading_(!ready),
-      metrics_(engine),
+      metrics_(engine, metric_names),
       clients_(static_cast<int64_t>(limits.max_client_buffered_bytes),
                std::make_shared<ByteBudget>(static_cast<int64_t>(limits.max_buffered_bytes))),
       background_(static_cast<size_t>(limits.max_admin_requests)) {}

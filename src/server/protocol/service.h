@@ -28,7 +28,9 @@ class Service {
  public:
   // `engine` must outlive it. `model_control`: clients may load and unload models. `ready`: the
   // initial models are loaded. `strict`: not ready while a model that should be loaded is not.
-  Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict);
+  // `metric_names`: served beside ours.
+  Service(Engine& engine, const Limits& limits, bool model_control, bool ready, bool strict,
+          const OtherNames& metric_names);
 
   Engine& engine() const { return engine_; }
   Metrics& metrics() { return metrics_; }

@@ -148,6 +148,7 @@ TEST_F(QueueTest, AQueueThatIsTooLongInTimeRefusesAtOnce) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("its max_queue_wait of 0 ms"));
   EXPECT_FALSE(accepted.empty());
   EXPECT_EQ((*engine_->Statistics("m"))[0].failures.at("queue_full"), 1u);
+  EXPECT_GT((*engine_->Statistics("m"))[0].queued_work.count(), 0);
   Release();
   for (std::future<Answer>& answer : accepted) EXPECT_TRUE(answer.get().ok());
   EXPECT_TRUE(Send(Ask()).get().ok());  // the queue is empty again
