@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "chairlift/text.h"
 #include "ops/operator_harness.h"
 
 namespace chairlift {
@@ -78,6 +79,13 @@ std::vector<OperatorCall> LongCalls() {
        .inputs = {Filled({1024, 1024})}},
       {.name = "MatMul", .inputs = {Filled({64, 64}), Filled({64, 64})}},
       {.name = "MatMul", .inputs = {doubles, doubles}},
+      {.name = "RegexFullMatch",
+       .attributes = Attrs({{"pattern", std::string("a*")}}),
+       .inputs = {TextTensor({1}, {std::string(2'000'000, 'a')})}},
+      {.name = "Tokenizer",
+       .attributes = Attrs({{"mincharnum", int64_t{1}}, {"tokenexp", std::string("a(b*c)?")}}),
+       .inputs = {TextTensor({1}, {std::string(4000, 'a')})},
+       .domain = "chairlift"},
   };
 }
 
