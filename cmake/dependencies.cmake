@@ -25,6 +25,12 @@ add_library(chairlift_hwy INTERFACE)
 target_include_directories(chairlift_hwy SYSTEM INTERFACE ${HWY_INCLUDE_DIR})
 target_link_libraries(chairlift_hwy INTERFACE ${HWY_LIBRARY})
 
+find_path(RE2_INCLUDE_DIR re2/re2.h REQUIRED)
+find_library(RE2_LIBRARY re2 REQUIRED)
+add_library(chairlift_re2 INTERFACE)
+target_include_directories(chairlift_re2 SYSTEM INTERFACE ${RE2_INCLUDE_DIR})
+target_link_libraries(chairlift_re2 INTERFACE ${RE2_LIBRARY})
+
 # The ONNX protobuf messages alone; none of the ONNX project's own checker or inference is linked.
 find_path(ONNX_INCLUDE_DIR onnx/onnx_pb.h REQUIRED)
 find_library(ONNX_PROTO_LIBRARY onnx_proto REQUIRED)

@@ -18,7 +18,7 @@ endforeach()
 list(TRANSFORM chairlift_layers PREPEND chairlift_)
 
 set(chairlift_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/chairlift)
-install(TARGETS chairlift_api chairlift_dnnl chairlift_hwy chairlift_onnx_proto ${chairlift_layers}
+install(TARGETS chairlift_api chairlift_dnnl chairlift_hwy chairlift_onnx_proto chairlift_re2 ${chairlift_layers}
         EXPORT chairlift
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(DIRECTORY include/chairlift DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/stop_poll.h"
 #include "chairlift/text.h"
 #include "device/device.h"
 #include "graph/evaluate.h"
@@ -13,8 +14,6 @@
 
 namespace chairlift {
 namespace {
-
-Status Stopped() { return absl::CancelledError("the run was stopped"); }
 
 // Kept whatever they hold, and one more for each body.
 constexpr int kPlansKept = 4;
@@ -90,7 +89,7 @@ class GraphRunner::RunState {
     if (context_.stop == nullptr || !context_.stop->load(std::memory_order_relaxed)) {
       return absl::OkStatus();
     }
-    return Stopped();
+    return StoppedStatus();
   }
 
   Status RunSteps() {
@@ -315,7 +314,8 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
   const auto run = [&](const Graph& body,
                        std::span<const Tensor> arguments) -> StatusOr<std::vector<Tensor>> {
     // Checked here too, because a body may have no operator.
-    if (context.stop != nullptr && context.stop->load(std::memory_order_relaxed)) return Stopped();
+    if (context.stop != nullptr && context.stop->load(std::memory_order_relaxed))
+      return StoppedStatus();
     ++body_runs;
     return bodies_.at(&body)->Run(arguments, nested);
   };
@@ -324,6 +324,7 @@ StatusOr<std::vector<Tensor>> GraphRunner::ComputeLate(const Node& node,
 
 StatusOr<std::vector<Tensor>> GraphRunner::Run(std::span<const Tensor> inputs,
                                                const RunContext& context) {
+  const StopScope scope(context.stop);
   CHAIRLIFT_ASSIGN_OR_RETURN(PlanPtr plan, PlanFor(inputs, context.team.width()));
   StatusOr<std::vector<Tensor>> outputs = RunPlans(plan, inputs, context);
   context.arena.stream().Keep(std::move(plan));  // even if only a part was enqueued

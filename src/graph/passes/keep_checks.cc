@@ -18,19 +18,27 @@ bool BroadcastsExactly(const SymbolicShape& in, const SymbolicShape& out) {
   return true;
 }
 
-// Whether the node may refuse a request, as far as is known. It cannot if it computes sizes, if its
-// operands certainly broadcast, or if it moves its only input.
-bool MayRefuse(const Graph& graph, const Node& node) {
-  const auto is_size = [&](ValueId id) {
-    return id == kNoValue || graph.values[id].elements || graph.values[id].is_constant();
-  };
-  const OperatorDef& def = *node.def;
-  if (def.runs_bodies) return true;
-  if (def.gives_sizes || (def.OnlyMoves() && node.inputs.size() == 1)) return false;
-  if (std::all_of(node.outputs.begin(), node.outputs.end(), is_size)) return false;
-  if (Is(node, "ConstantOfShape")) return !is_size(node.inputs[0]);
-  if (Is(node, "Unsqueeze")) return ConstantInput(graph, node, 1) == nullptr;
-  return !IsElementwise(def) || MayNotBroadcast(graph, node);
+// Whether the operands broadcast, whatever the request.
+bool Broadcasts(const Graph& graph, const Node& node) {
+  const SymbolicShape& out = graph.values[node.outputs[0]].shape;
+  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return id == kNoValue || BroadcastsExactly(graph.values[id].shape, out);
+  });
+}
+
+// Strings may not be numbers, or too large together.
+bool ReadsTexts(const Graph& graph, const Node& node) {
+  return std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+    return id != kNoValue && graph.values[id].dtype == DType::kBytes;
+  });
+}
+
+// Whether it moves its only input, of any shape. Others divide a dimension, which must be a
+// multiple of something.
+bool MovesAnyShape(const Graph& graph, const Node& node) {
+  if (!node.def->OnlyMoves() || node.inputs.size() != 1) return false;
+  const SymbolicShape& shape = graph.values[node.inputs[0]].shape;
+  return shape.has_rank() && (node.def->is_view || Is(node, "Transpose") || shape.concrete());
 }
 
 // Nodes that an output depends on after the removals.
@@ -52,12 +60,17 @@ std::vector<bool> Needed(const Graph& graph, const std::vector<Removal>& removal
 
 }  // namespace
 
-bool MayNotBroadcast(const Graph& graph, const Node& node) {
-  if (!IsElementwise(*node.def)) return false;
-  const SymbolicShape& out = graph.values[node.outputs[0]].shape;
-  return !std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
-    return id == kNoValue || BroadcastsExactly(graph.values[id].shape, out);
-  });
+bool MayRefuse(const Graph& graph, const Node& node) {
+  const auto is_size = [&](ValueId id) {
+    return id == kNoValue || graph.values[id].elements || graph.values[id].is_constant();
+  };
+  const OperatorDef& def = *node.def;
+  if (def.runs_bodies) return true;
+  if (def.gives_sizes || MovesAnyShape(graph, node)) return false;
+  if (std::all_of(node.outputs.begin(), node.outputs.end(), is_size)) return false;
+  if (Is(node, "ConstantOfShape")) return !is_size(node.inputs[0]);
+  if (Is(node, "Unsqueeze")) return ConstantInput(graph, node, 1) == nullptr;
+  return !IsElementwise(def) || ReadsTexts(graph, node) || !Broadcasts(graph, node);
 }
 
 void KeepChecks(const Graph& graph, std::vector<Removal>& removals) {

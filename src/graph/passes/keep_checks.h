@@ -19,8 +19,9 @@ struct Removal {
 // check x against y. A node that no output depended on before may be removed.
 void KeepChecks(const Graph& graph, std::vector<Removal>& removals);
 
-// Whether the node is elementwise, and requests may give its operands shapes that do not broadcast.
-bool MayNotBroadcast(const Graph& graph, const Node& node);
+// Whether the node may refuse a request, as far as is known. It cannot if it computes sizes, if its
+// operands certainly broadcast, or if it moves its only input.
+bool MayRefuse(const Graph& graph, const Node& node);
 
 }  // namespace chairlift
 

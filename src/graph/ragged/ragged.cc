@@ -36,8 +36,7 @@ using Kind = Form::Kind;
 
 class FormWalk {
  public:
-  explicit FormWalk(Packer& packer)
-      : packer_(packer), graph_(packer.original()), links_(packer.original()) {}
+  explicit FormWalk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
 
   // Sets the forms of the node's outputs, or why they are unknown.
   Status Visit(const Node& node) {
@@ -73,31 +72,8 @@ class FormWalk {
   }
 
  private:
-  // A value that is read for its sizes alone is not computed packed, and neither are the values
-  // that it follows from. An error if one of them may be refused.
-  Status CheckLeftOut(ValueId id) {
-    std::vector<bool> seen(graph_.values.size(), false);
-    std::vector<ValueId> open = {id};
-    while (!open.empty()) {
-      const ValueId value = open.back();
-      open.pop_back();
-      if (value == kNoValue || seen[static_cast<size_t>(value)]) continue;
-      seen[static_cast<size_t>(value)] = true;
-      const int n = links_.producer(value);
-      if (n < 0 || !packer_.form(value).unknown()) continue;
-      const Node& node = graph_.nodes[static_cast<size_t>(n)];
-      if (MayNotBroadcast(graph_, node)) {
-        return Unimplemented("whether the inputs of {} broadcast depends on sizes",
-                             node.Describe());
-      }
-      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
-    }
-    return absl::OkStatus();
-  }
-
   // Shape and Size of any value with known dimensions.
   Status SizesOf(const Node& node) {
-    CHAIRLIFT_RETURN_IF_ERROR(CheckLeftOut(node.inputs[0]));
     CHAIRLIFT_ASSIGN_OR_RETURN(const Dims dims, Context(packer_, node).DimsOf(0));
     for (size_t axis = 0; axis < dims.size(); ++axis) {
       if (!dims[axis].has_others({kBatchSymbol, kLengthSymbol})) continue;
@@ -169,8 +145,32 @@ class FormWalk {
 
   Packer& packer_;
   const Graph& graph_;
-  const Links links_;
 };
+
+// A node that only Shape and Size need is not computed packed: the sizes are known if it can be
+// computed at all. An error if such a node may refuse a request.
+Status CheckReadForSizes(const Graph& graph) {
+  std::vector<bool> read(graph.values.size(), false), measured(graph.values.size(), false);
+  for (const ValueId id : graph.outputs) read[static_cast<size_t>(id)] = true;
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    const auto any = [&](const std::vector<bool>& of) {
+      return std::any_of(node.outputs.begin(), node.outputs.end(),
+                         [&](ValueId id) { return id != kNoValue && of[static_cast<size_t>(id)]; });
+    };
+    const bool is_read = any(read);
+    if (!is_read && !any(measured)) continue;
+    if (!is_read && MayRefuse(graph, node)) {
+      return Unimplemented("{}: it may refuse a request, and is read for its sizes alone",
+                           node.Describe());
+    }
+    std::vector<bool>& to = is_read && !node.def->gives_sizes ? read : measured;
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue) to[static_cast<size_t>(id)] = true;
+    }
+  }
+  return absl::OkStatus();
+}
 
 // Sets the packed graph's outputs, with the original's names.
 Status GiveOut(Packer& packer) {
@@ -324,6 +324,7 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   if (const Status given = GiveOut(packer); !given.ok()) {
     return Unimplemented("{}{}", Message(given), AttentionLeft(passes));
   }
+  CHAIRLIFT_RETURN_IF_ERROR(CheckReadForSizes(original));
   if (const int64_t longest = LongestForTables(packer); longest > 0) packer.LimitLength(longest);
   RaggedModel model = std::move(packer.model());
   model.graph = std::move(packer.graph());

@@ -239,7 +239,7 @@ class Attention final : public Kernel {
   size_t scratch_bytes() const override { return all_.scratch_bytes(); }
 
   Status Run(const KernelArgs& args) const override {
-    all_.Run(args.team, args.scratch, [&](int64_t unit) {
+    return all_.Run(args.team, args.scratch, [&](int64_t unit) {
       const AttentionShapes& s = shapes_;
       const int64_t b = unit / s.heads, h = unit % s.heads;
       const auto input = [&](size_t i, const Strides& strides, int64_t at) {
@@ -257,7 +257,6 @@ class Attention final : public Kernel {
           static_cast<float*>(args.outputs[0]) + b * s.strides[3][kBatch] + h * s.strides[3][kHead];
       return head;
     });
-    return absl::OkStatus();
   }
 
  private:

@@ -12,9 +12,20 @@ size_t AttentionHeads::SlotBytes() const {
   return PackedBytes() + (AttendScratchBytes(most_.head_size) + 63) / 64 * 64;
 }
 
-void AttentionHeads::Run(Team& team, void* scratch,
-                         absl::FunctionRef<AttentionHead(int64_t unit)> head) const {
-  if (units_ == 0 || most_.queries == 0) return;
+void AttendUnlessStopped(const AttentionHead& head, int64_t first, int64_t last, const void* packed,
+                         void* scratch, const StopPoll& poll) {
+  constexpr int64_t kMultiplyAdds = int64_t{1} << 29, kQueries = 256;
+  const int64_t each = std::max<int64_t>(1, head.keys * (head.head_size + head.value_size));
+  const int64_t queries = std::max<int64_t>(1, kMultiplyAdds / each / kQueries) * kQueries;
+  for (; first < last && !poll.Stopped(); first += queries) {
+    Attend(head, first, std::min(last, first + queries), packed, scratch);
+  }
+}
+
+Status AttentionHeads::Run(Team& team, void* scratch,
+                           absl::FunctionRef<AttentionHead(int64_t unit)> head) const {
+  if (units_ == 0 || most_.queries == 0) return absl::OkStatus();
+  const StopPoll poll;
   const int width = std::min(team.width(), width_);
   const double work = static_cast<double>(units_) * static_cast<double>(most_.queries) *
                       static_cast<double>(most_.keys) *
@@ -43,9 +54,10 @@ void AttentionHeads::Run(Team& team, void* scratch,
         continue;
       }
       PackHead(unit, packed);
-      Attend(unit, first, last, packed, packed + PackedBytes());
+      AttendUnlessStopped(unit, first, last, packed, packed + PackedBytes(), poll);
     }
   });
+  return poll.Result();
 }
 
 }  // namespace chairlift

@@ -7,11 +7,16 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "base/stop_poll.h"
 #include "device/cpu/team.h"
 #include "ops/attention/attention_kernel.h"
 #include "ops/operator.h"
 
 namespace chairlift {
+
+// Attend() (attention_kernel.h), some queries at a time, until it is stopped.
+void AttendUnlessStopped(const AttentionHead& head, int64_t first, int64_t last, const void* packed,
+                         void* scratch, const StopPoll& poll);
 
 // Thread-safe: Run() may be called concurrently with separate scratch memory.
 class AttentionHeads {
@@ -24,7 +29,8 @@ class AttentionHeads {
   size_t scratch_bytes() const { return static_cast<size_t>(width_) * SlotBytes(); }
   // `head(unit)` describes each one; it is called from several threads. `scratch` is 64-byte
   // aligned.
-  void Run(Team& team, void* scratch, absl::FunctionRef<AttentionHead(int64_t unit)> head) const;
+  // kCancelled if it was stopped.
+  Status Run(Team& team, void* scratch, absl::FunctionRef<AttentionHead(int64_t unit)> head) const;
 
  private:
   size_t PackedBytes() const;

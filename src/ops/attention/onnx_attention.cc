@@ -15,6 +15,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/stop_poll.h"
 #include "ops/attention/attention_heads.h"
 #include "ops/attention/attention_operators.h"
 #include "ops/attention/attention_shapes.h"
@@ -243,12 +244,11 @@ class OnnxAttention final : public Kernel {
     bound.mask = Mask(args, next);
     if constexpr (std::is_same_v<T, float>) {
       if (!by_formula_) {
-        heads_.Run(args.team, bound.work, [&](int64_t unit) { return Head(args, bound, unit); });
-        return absl::OkStatus();
+        return heads_.Run(args.team, bound.work,
+                          [&](int64_t unit) { return Head(args, bound, unit); });
       }
     }
-    RunFormula(args, bound);
-    return absl::OkStatus();
+    return RunFormula(args, bound);
   }
 
  private:
@@ -353,19 +353,23 @@ class OnnxAttention final : public Kernel {
     return head;
   }
 
-  void RunFormula(const KernelArgs& args, const Bound& bound) const {
+  Status RunFormula(const KernelArgs& args, const Bound& bound) const {
     const int64_t rows = sizes_.batch * sizes_.heads * sizes_.queries;
     const int64_t work = rows * sizes_.total * (sizes_.head_size + sizes_.value_size);
     constexpr int64_t kWorthSharing = 200'000;
     const int64_t parts =
         work < kWorthSharing ? 1 : std::min<int64_t>(rows, int64_t{4} * args.team.width());
+    const StopPoll poll;
     args.team.For(static_cast<int>(parts), [&](int part, int worker) {
       const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
       double* scores = reinterpret_cast<double*>(bound.work) + slot * SlotScores();
+      StopPoll own = poll;
       for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
+        if (own.Stopped(work / rows)) return;
         FormulaRow(args, bound, row, scores);
       }
     });
+    return poll.Result();
   }
 
   void FormulaRow(const KernelArgs& args, const Bound& bound, int64_t row, double* scores) const {

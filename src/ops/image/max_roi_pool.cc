@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/stop_poll.h"
 #include "ops/axes.h"
 #include "ops/extrema.h"
 #include "ops/image/image.h"
@@ -55,6 +56,7 @@ Span Bin(int64_t i, int64_t bins, double start, double end, int64_t n) {
 
 template <typename T>
 Status Pool(const Shape& in, const Shape& out, double scale, const T* image, const T* rois, T* to) {
+  StopPoll poll;
   for (int64_t n = 0; n < out[0]; ++n, rois += 5) {
     const auto batch = static_cast<double>(rois[0]);
     double edge[4];
@@ -74,6 +76,7 @@ Status Pool(const Shape& in, const Shape& out, double scale, const T* image, con
           const bool empty = rows.first >= rows.last || columns.first >= columns.last;
           T largest = empty ? T(0) : planes[rows.first * in[3] + columns.first];
           for (int64_t y = rows.first; y < rows.last; ++y) {
+            if (poll.Stopped(2 * (columns.last - columns.first))) return StoppedStatus();
             for (int64_t x = columns.first; x < columns.last; ++x) {
               largest = Larger(planes[y * in[3] + x], largest);
             }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/stop_poll.h"
 #include "ops/axes.h"
 #include "ops/image/image.h"
 
@@ -82,6 +83,7 @@ StatusOr<std::vector<Tensor>> EvaluateNonMaxSuppression(const EvaluateContext& c
   std::vector<int64_t> rows;
   std::vector<int64_t> order;
   std::vector<Box> chosen;
+  StopPoll poll;
   for (int64_t b = 0; b < scores.shape()[0]; ++b) {
     const float* box = boxes.data<float>() + b * count * 4;
     for (int64_t c = 0; c < scores.shape()[1]; ++c) {
@@ -96,6 +98,7 @@ StatusOr<std::vector<Tensor>> EvaluateNonMaxSuppression(const EvaluateContext& c
       chosen.clear();
       for (int64_t i : order) {
         if (static_cast<int64_t>(chosen.size()) >= most) break;
+        if (poll.Stopped(16 * std::ssize(chosen) + 1)) return StoppedStatus();
         const Box candidate = MakeBox(box + i * 4, center);
         if (std::any_of(chosen.begin(), chosen.end(),
                         [&](const Box& other) { return Overlap(candidate, other, threshold); })) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/stop_poll.h"
 #include "ops/axes.h"
 #include "ops/extrema.h"
 #include "ops/image/image.h"
@@ -142,7 +143,7 @@ StatusOr<Region> MakeRegion(const RoiAlignOptions& options, const T* roi) {
 
 template <typename T>
 void PoolBin(const RoiAlignOptions& options, const Shape& in, const Region& r, int64_t row,
-             int64_t column, const T* image, T* out, int64_t out_step) {
+             int64_t column, const T* image, T* out, int64_t out_step, StopPoll& poll) {
   const int64_t height = in[2];
   const int64_t width = in[3];
   const int64_t count = r.rows * r.columns;
@@ -152,6 +153,7 @@ void PoolBin(const RoiAlignOptions& options, const Shape& in, const Region& r, i
   Sample samples[kAtOnce];
   for (int64_t first = 0; first < count; first += kAtOnce) {
     const int64_t n = std::min(kAtOnce, count - first);
+    if (poll.Stopped(8 * n * in[1])) return;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t whole_rows = (first + i) / r.columns;
       const auto down = static_cast<double>(whole_rows);
@@ -197,7 +199,9 @@ StatusOr<std::unique_ptr<Kernel>> CompileRoiAlign(const CompileContext& context)
           const auto* rois = static_cast<const T*>(args.inputs[1]);
           const auto* batch = static_cast<const int64_t*>(args.inputs[2]);
           auto* out = static_cast<T*>(args.outputs[0]);
+          const StopPoll poll;
           for (int64_t n = 0; n < regions; ++n) {
+            CHAIRLIFT_RETURN_IF_ERROR(poll.Result());
             if (batch[n] < 0 || batch[n] >= in[0]) {
               return InvalidArgument("batch index {} at position {} is outside [0, {})", batch[n],
                                      n, in[0]);
@@ -206,13 +210,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileRoiAlign(const CompileContext& context)
             const T* from = image + batch[n] * in[1] * in[2] * in[3];
             T* to = out + n * in[1] * bins;
             args.team.For(static_cast<int>(options.height), [&](int row, int) {
+              StopPoll own = poll;
               for (int64_t column = 0; column < options.width; ++column) {
                 PoolBin(options, in, region, row, column, from, to + row * options.width + column,
-                        bins);
+                        bins, own);
               }
             });
           }
-          return absl::OkStatus();
+          return poll.Result();
         });
       });
 }

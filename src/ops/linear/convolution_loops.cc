@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/stop_poll.h"
 #include "ops/linear/convolution.h"
 
 namespace chairlift {
@@ -110,13 +111,14 @@ StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& conv
       const int64_t planes = c.batch * c.out_channels;
       const int parts = static_cast<int>(
           c.MultiplyAdds() < 1e5 ? 1 : std::min<int64_t>(planes, 4 * int64_t{width}));
+      const StopPoll poll;
       args.team.For(width == 1 ? 1 : parts, [&](int part, int) {
         const int n = width == 1 ? 1 : parts;
-        for (int64_t p = planes * part / n; p < planes * (part + 1) / n; ++p) {
+        for (int64_t p = planes * part / n; p < planes * (part + 1) / n && !poll.Stopped(); ++p) {
           ComputePlane<T>(c, args, p);
         }
       });
-      return absl::OkStatus();
+      return poll.Result();
     });
   });
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/stop_poll.h"
 #include "ops/axis_map.h"
 #include "ops/linear/einsum_equation.h"
 #include "ops/linear/linear.h"
@@ -85,13 +86,13 @@ struct Step {
 
 constexpr int kMaxLoops = 64;
 
-// Calls f(offset) for every combination, the last loop innermost.
-template <typename F>
-void ForEach(const std::vector<Loop>& loops, const F& f) {
+// Calls f(offset) for every combination, the last loop innermost, until `stopped()`.
+template <typename F, typename Stopped>
+void ForEach(const std::vector<Loop>& loops, const F& f, const Stopped& stopped) {
   std::array<int64_t, kMaxLoops> index{};
   int64_t count = 1, offset = 0;
   for (const Loop& loop : loops) count *= loop.size;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count && !stopped(); ++i) {
     f(offset);
     for (size_t axis = loops.size(); axis-- > 0;) {
       offset += loops[axis].stride;
@@ -102,8 +103,13 @@ void ForEach(const std::vector<Loop>& loops, const F& f) {
   }
 }
 
+template <typename F>
+void ForEach(const std::vector<Loop>& loops, const F& f) {
+  ForEach(loops, f, [] { return false; });
+}
+
 template <typename T>
-void Gather(const GatherStep& step, const T* from, T* to) {
+void Gather(const GatherStep& step, const T* from, T* to, StopPoll& poll) {
   using Wide = std::conditional_t<
       std::is_floating_point_v<T>, double,
       std::make_unsigned_t<std::conditional_t<std::is_floating_point_v<T>, int, T>>>;
@@ -111,11 +117,14 @@ void Gather(const GatherStep& step, const T* from, T* to) {
     ForEach(step.kept, [&](int64_t offset) { *to++ = from[offset]; });
     return;
   }
-  ForEach(step.kept, [&](int64_t offset) {
+  const auto stopped = [&] { return poll.Stopped(4); };
+  const auto sum_at = [&](int64_t offset) {
     Wide sum = 0;
-    ForEach(step.summed, [&](int64_t more) { sum += static_cast<Wide>(from[offset + more]); });
+    ForEach(
+        step.summed, [&](int64_t more) { sum += static_cast<Wide>(from[offset + more]); }, stopped);
     *to++ = static_cast<T>(sum);
-  });
+  };
+  ForEach(step.kept, sum_at, stopped);
 }
 
 class EinsumKernel final : public Kernel {
@@ -133,12 +142,14 @@ class EinsumKernel final : public Kernel {
     const auto data = [&](const View& view) {
       return view.input >= 0 ? args.inputs[view.input] : scratch + view.scratch_at;
     };
+    StopPoll poll;
     for (const Step& step : steps_) {
       void* to = step.to_output ? args.outputs[0] : scratch + step.scratch_at;
       if (step.gather.has_value()) {
         CHAIRLIFT_RETURN_IF_ERROR(DispatchNumeric(dtype_, [&]<typename T>() -> Status {
-          Gather(*step.gather, static_cast<const T*>(data(step.gather->from)), static_cast<T*>(to));
-          return absl::OkStatus();
+          Gather(*step.gather, static_cast<const T*>(data(step.gather->from)), static_cast<T*>(to),
+                 poll);
+          return poll.Result();
         }));
         continue;
       }

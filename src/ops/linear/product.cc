@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/stop_poll.h"
 #include "ops/linear/bfloat16_gemm.h"
 #include "ops/linear/huge_tensor.h"
 #include "ops/linear/packed_gemm.h"
@@ -70,6 +71,7 @@ class FloatProduct final : public Kernel {
 
   Status Run(const KernelArgs& args) const override {
     const float* residual = ExpandedResidual(args);
+    const StopPoll poll;
     auto* scratch = static_cast<float*>(args.scratch) + ResidualFloats();
     if (p_.batches() >= width_ && p_.batches() > 1) {
       // Whole products per worker.
@@ -81,10 +83,10 @@ class FloatProduct final : public Kernel {
         const int64_t end = p_.batches() * (part + 1) / parts;
         for (int64_t i = begin; i < end; ++i) {
           const void* b = PackedB(args, i, i > begin, slot);
-          Compute(args, residual, i, b, 0, p_.m, 0, GemmPanels(p_.n));
+          Compute(args, residual, i, b, 0, p_.m, 0, GemmPanels(p_.n), poll);
         }
       });
-      return absl::OkStatus();
+      return poll.Result();
     }
     for (int64_t i = 0; i < p_.batches(); ++i) {
       const void* b = packed_.present() ? ConstantB(i) : scratch;
@@ -101,10 +103,11 @@ class FloatProduct final : public Kernel {
         const int64_t column = part % cut_.column_parts;
         Compute(args, residual, i, b, p_.m * row / cut_.row_parts,
                 p_.m * (row + 1) / cut_.row_parts, panels * column / cut_.column_parts,
-                panels * (column + 1) / cut_.column_parts);
+                panels * (column + 1) / cut_.column_parts, poll);
       });
+      if (poll.Stopped()) break;
     }
-    return absl::OkStatus();
+    return poll.Result();
   }
 
  private:
@@ -145,8 +148,25 @@ class FloatProduct final : public Kernel {
     return to;
   }
 
+  // Large products are computed some rows at a time, so that they can be stopped between.
   void Compute(const KernelArgs& args, const float* residual, int64_t batch, const void* packed_b,
-               int64_t row_begin, int64_t row_end, int64_t first, int64_t last) const {
+               int64_t row_begin, int64_t row_end, int64_t first, int64_t last,
+               const StopPoll& poll) const {
+    constexpr double kMultiplyAdds = 1e9;
+    const double each =
+        std::max(1.0, static_cast<double>((last - first) * kGemmPanel) * static_cast<double>(p_.k));
+    const int64_t blocks =
+        std::max<int64_t>(1, static_cast<int64_t>(kMultiplyAdds / each) / kGemmRowBlock);
+    for (int64_t row = row_begin; row < row_end && !poll.Stopped();) {
+      const int64_t end = std::min(row_end, row + blocks * kGemmRowBlock);
+      ComputeRows(args, residual, batch, packed_b, row, end, first, last);
+      row = end;
+    }
+  }
+
+  void ComputeRows(const KernelArgs& args, const float* residual, int64_t batch,
+                   const void* packed_b, int64_t row_begin, int64_t row_end, int64_t first,
+                   int64_t last) const {
     GemmEpilogue epilogue;
     epilogue.activation = p_.activation;
     if (p_.bias_input >= 0) epilogue.bias = static_cast<const float*>(args.inputs[p_.bias_input]);
@@ -204,7 +224,7 @@ T Finished(const Product& p, T sum, T bias, T residual) {
 // Row by row, with K as the outer loop within a row so that the inner loop runs along both B and C.
 template <typename T>
 void GenericRows(const Product& p, const KernelArgs& args, int64_t batch, int64_t begin,
-                 int64_t end) {
+                 int64_t end, StopPoll& poll) {
   const T* bias = p.bias_input < 0 ? nullptr : static_cast<const T*>(args.inputs[p.bias_input]);
   const T* residual =
       p.residual_input < 0 ? nullptr : static_cast<const T*>(args.inputs[p.residual_input]);
@@ -214,6 +234,7 @@ void GenericRows(const Product& p, const KernelArgs& args, int64_t batch, int64_
     T* row = static_cast<T*>(args.outputs[0]) + (batch * p.m + r) * p.n;
     std::fill_n(row, p.n, T{0});
     for (int64_t k = 0; k < p.k; ++k) {
+      if (poll.Stopped(p.n)) return;
       const T value = a[r * p.a_row_stride + k * p.a_k_stride];
       const T* from = b + k * p.b_k_stride;
       if (p.b_n_stride == 1) {
@@ -238,17 +259,20 @@ std::unique_ptr<Kernel> GenericProduct(Product product, int width) {
   return MakeKernel([p = std::move(product), width](const KernelArgs& args) {
     const int64_t rows = p.batches() * p.m;
     const int parts = WorthSharing(rows, p.n, p.k) ? width : 1;
+    const StopPoll poll;
     args.team.For(parts, [&](int part, int) {
+      StopPoll own = poll;
       int64_t row = rows * part / parts;
       const int64_t end = rows * (part + 1) / parts;
       while (row < end) {
         const int64_t batch = row / p.m;
         const int64_t stop = std::min(end, (batch + 1) * p.m);
-        GenericRows<T>(p, args, batch, row - batch * p.m, stop - batch * p.m);
+        GenericRows<T>(p, args, batch, row - batch * p.m, stop - batch * p.m, own);
+        if (own.Stopped()) return;
         row = stop;
       }
     });
-    return absl::OkStatus();
+    return poll.Result();
   });
 }
 

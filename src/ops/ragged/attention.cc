@@ -15,7 +15,8 @@
 #include <limits>
 #include <utility>
 
-#include "ops/attention/attention_kernel.h"
+#include "base/stop_poll.h"
+#include "ops/attention/attention_heads.h"
 #include "ops/ragged/ragged.h"
 
 namespace chairlift {
@@ -123,6 +124,7 @@ class RaggedAttention final : public Kernel {
                 total * static_cast<double>(head_.head_size + head_.value_size) < kWorthSharing
             ? 1
             : std::min<int64_t>(pieces, int64_t{4} * width);
+    const StopPoll poll;
     args.team.For(static_cast<int>(parts), [&](int part, int worker) {
       const size_t slot = args.team.width() == 1 ? 0 : static_cast<size_t>(worker);
       std::byte* scratch = static_cast<std::byte*>(args.scratch) + slot * SlotBytes();
@@ -130,9 +132,9 @@ class RaggedAttention final : public Kernel {
         if (p == parts) return std::numeric_limits<double>::infinity();
         return total * static_cast<double>(p) / static_cast<double>(parts);
       };
-      RunPart(args, offsets, border(part), border(part + 1), scratch);
+      RunPart(args, offsets, border(part), border(part + 1), scratch, poll);
     });
-    return absl::OkStatus();
+    return poll.Result();
   }
 
  private:
@@ -159,18 +161,18 @@ class RaggedAttention final : public Kernel {
 
   // The pairs [first, last) of all, sequence after sequence and head after head.
   void RunPart(const KernelArgs& args, std::span<const int64_t> offsets, double first, double last,
-               std::byte* scratch) const {
+               std::byte* scratch, const StopPoll& poll) const {
     double before = 0;
     for (size_t s = 0; s + 1 < offsets.size(); ++s) {
       const int64_t length = offsets[s + 1] - offsets[s];
       if (length == 0) continue;
       int64_t query = QueriesBefore(first - before, length);
       const int64_t end = QueriesBefore(last - before, length);
-      while (query < end) {
+      while (query < end && !poll.Stopped()) {
         const int64_t head = query / length;
         const int64_t stop = std::min(end, (head + 1) * length);
         RunHead(args, offsets[s], length, head, query - head * length, stop - head * length,
-                scratch);
+                scratch, poll);
         query = stop;
       }
       before +=
@@ -180,7 +182,7 @@ class RaggedAttention final : public Kernel {
   }
 
   void RunHead(const KernelArgs& args, int64_t token, int64_t length, int64_t h, int64_t first,
-               int64_t last, std::byte* scratch) const {
+               int64_t last, std::byte* scratch, const StopPoll& poll) const {
     AttentionHead head = head_;
     head.queries = head.keys = length;
     head.q = static_cast<const float*>(args.inputs[0]) + token * head.q_row + h * head.head_size;
@@ -195,7 +197,7 @@ class RaggedAttention final : public Kernel {
       head.mask = static_cast<const float*>(args.inputs[5]) + h * points_ + points_ / 2;
     }
     PackHead(head, scratch);
-    Attend(head, first, last, scratch, scratch + PackedBytes());
+    AttendUnlessStopped(head, first, last, scratch, scratch + PackedBytes(), poll);
   }
 
   int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 1;

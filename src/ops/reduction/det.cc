@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stop_poll.h"
 #include "ops/reduction/reduction.h"
 
 namespace chairlift {
@@ -22,8 +23,8 @@ Status InferDet(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Overwrites the n × n matrix a.
-double Determinant(double* a, int64_t n) {
+// Overwrites the n × n matrix a. 0 if it is stopped.
+double Determinant(double* a, int64_t n, StopPoll& poll) {
   double det = 1;
   for (int64_t k = 0; k < n; ++k) {
     int64_t pivot = k;
@@ -37,6 +38,7 @@ double Determinant(double* a, int64_t n) {
     }
     det *= a[k * n + k];
     for (int64_t r = k + 1; r < n; ++r) {
+      if (poll.Stopped(n - k)) return 0;
       const double factor = a[r * n + k] / a[k * n + k];
       for (int64_t c = k; c < n; ++c) a[r * n + c] -= factor * a[k * n + c];
     }
@@ -50,13 +52,15 @@ StatusOr<std::unique_ptr<Kernel>> CompileForDet(const CompileContext& context) {
   const int64_t n = shape[shape.rank() - 1];
   const int64_t count = context.outputs[0].size();
   return MakeKernel(
-      [n, count](const KernelArgs& args) {
+      [n, count](const KernelArgs& args) -> Status {
         const T* x = static_cast<const T*>(args.inputs[0]);
         T* y = static_cast<T*>(args.outputs[0]);
         auto* matrix = static_cast<double*>(args.scratch);
+        StopPoll poll;
         for (int64_t k = 0; k < count; ++k) {
           std::copy_n(x + k * n * n, n * n, matrix);
-          y[k] = static_cast<T>(Determinant(matrix, n));
+          y[k] = static_cast<T>(Determinant(matrix, n, poll));
+          if (poll.Stopped()) return StoppedStatus();
         }
         return absl::OkStatus();
       },

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "base/stop_poll.h"
 #include "ops/axes.h"
 #include "ops/reduction/reduction.h"
 #include "tensor/text_types.h"
@@ -127,16 +128,20 @@ Status InferTfidfVectorizer(InferContext& context) {
   return SetOutput(context, 0, DType::kFloat, SymbolicShape(std::move(out)));
 }
 
+// Its work grows with the square of n if any number of items may be skipped. False: stopped.
 template <typename T>
-void Row(const Pool& pool, const T* x, int64_t n, float* out) {
+bool Row(const Pool& pool, const T* x, int64_t n, float* out, StopPoll& poll) {
   std::fill_n(out, pool.columns, 0.0f);
+  std::vector<int64_t> numbers(static_cast<size_t>(n));
+  std::transform(x, x + n, numbers.begin(), [&](const T& item) { return pool.NumberOf(item); });
   absl::InlinedVector<int64_t, kLongestGram> gram;
   for (int64_t skip = 0; skip <= pool.skips && skip < std::max<int64_t>(n, 1); ++skip) {
     for (int64_t start = 0; start < n; ++start) {
+      if (poll.Stopped(16 * pool.longest)) return false;
       gram.clear();
       for (int64_t at = start; at < n && static_cast<int64_t>(gram.size()) < pool.longest;
            at += skip + 1) {
-        gram.push_back(pool.NumberOf(x[at]));
+        gram.push_back(numbers[static_cast<size_t>(at)]);
         const auto length = static_cast<int64_t>(gram.size());
         // With one item nothing can be skipped: it counts once.
         if (length < pool.shortest || (length == 1 && skip > 0)) continue;
@@ -149,16 +154,20 @@ void Row(const Pool& pool, const T* x, int64_t n, float* out) {
     if (!pool.counts) out[c] = out[c] > 0 ? 1.0f : 0.0f;
     if (!pool.weights.empty()) out[c] *= pool.weights[static_cast<size_t>(c)];
   }
+  return true;
 }
 
 template <typename T>
 std::unique_ptr<Kernel> MakeRows(Pool pool, const Shape& in) {
   const int64_t rows = in.rank() == 2 ? in[0] : 1;
   const int64_t n = in[in.rank() - 1];
-  return MakeKernel([pool = std::move(pool), rows, n](const KernelArgs& args) {
+  return MakeKernel([pool = std::move(pool), rows, n](const KernelArgs& args) -> Status {
     const auto* x = static_cast<const T*>(args.inputs[0]);
     auto* out = static_cast<float*>(args.outputs[0]);
-    for (int64_t r = 0; r < rows; ++r) Row(pool, x + r * n, n, out + r * pool.columns);
+    StopPoll poll;
+    for (int64_t r = 0; r < rows; ++r) {
+      if (!Row(pool, x + r * n, n, out + r * pool.columns, poll)) return StoppedStatus();
+    }
     return absl::OkStatus();
   });
 }

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/stop_poll.h"
 #include "ops/axes.h"
 #include "ops/axis_map.h"
 #include "ops/tabular/tabular.h"
@@ -24,10 +25,15 @@ Status InferRegexFullMatch(InferContext& context) {
 StatusOr<std::unique_ptr<Kernel>> CompileRegexFullMatch(const CompileContext& context) {
   CHAIRLIFT_ASSIGN_OR_RETURN(TextPattern pattern, FullPattern(context.attributes));
   const int64_t count = context.inputs[0].shape.NumElements();
-  return MakeKernel([pattern = std::move(pattern), count](const KernelArgs& args) {
+  return MakeKernel([pattern = std::move(pattern), count](const KernelArgs& args) -> Status {
     const auto* texts = static_cast<const std::string_view*>(args.inputs[0]);
     auto* out = static_cast<bool*>(args.outputs[0]);
-    for (int64_t i = 0; i < count; ++i) out[i] = pattern.MatchesWhole(texts[i]);
+    StopPoll poll;
+    for (int64_t i = 0; i < count; ++i) {
+      CHAIRLIFT_RETURN_IF_ERROR(pattern.Admit(texts[i]));
+      out[i] = pattern.MatchesWhole(texts[i]);
+      if (poll.Stopped(std::ssize(texts[i]))) return StoppedStatus();
+    }
     return absl::OkStatus();
   });
 }

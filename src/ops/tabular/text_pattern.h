@@ -1,25 +1,30 @@
-// Regular expressions in a part of RE2's syntax, matched in time linear in the text.
+// Regular expressions of RE2, with bounds on their memory and on the work of a match.
 #ifndef CHAIRLIFT_OPS_TABULAR_TEXT_PATTERN_H_
 #define CHAIRLIFT_OPS_TABULAR_TEXT_PATTERN_H_
 
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
 
+namespace re2 {
+class RE2;
+}  // namespace re2
+
 namespace chairlift {
 
-// Thread-safe.
+// Thread-safe. Copies share the compiled expression.
 class TextPattern {
  public:
-  // Supported are characters, `.`, classes like [a-z_] and [^,], groups, |, ^, $, the escapes
-  // \d \s \w \D \S \W \b \n \t \r \f \v and those of punctuation, and ? * + {n} {n,} {n,m}. \d, \s
-  // and \w are ASCII, as in RE2. Unimplemented names a part that is not supported.
+  // InvalidArgument if it is not RE2's syntax, or needs more memory than one pattern may have.
   static StatusOr<TextPattern> Parse(std::string_view expression);
+
+  // ResourceExhausted if a match in `text` could take too long: RE2 cannot be cancelled. Its time
+  // is linear in the text and in the size of the compiled expression.
+  Status Admit(std::string_view text) const;
 
   // The first match that starts at `from` or later, and the longest of those: its first byte, and
   // the first byte after it. `text` is UTF-8.
@@ -28,32 +33,9 @@ class TextPattern {
   bool matches_empty() const { return MatchesWhole(""); }
 
  private:
-  using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;  // of code points, ends included
-  class Parser;
+  explicit TextPattern(std::shared_ptr<const re2::RE2> pattern) : pattern_(std::move(pattern)) {}
 
-  // An instruction; the next one is that behind it.
-  struct Step {
-    enum Kind : uint8_t {
-      kSet,       // takes a character of the set
-      kJump,      // goes on at `to`
-      kSplit,     // goes on behind it, and at `to`
-      kBoundary,  // between a character of a word and another, or the text's end
-      kBegin,     // of the text
-      kEnd,
-    };
-    Kind kind = kSet;
-    bool negated = false;
-    size_t to = 0;
-    Ranges ranges = {};
-    bool Takes(uint32_t code) const;
-  };
-
-  // Passes the match at step `first`, which takes no character, on to the steps behind it.
-  // `states`: by step, the first byte of its match. `open` is empty before and after.
-  void Follow(std::string_view text, size_t at, size_t first, std::vector<size_t>& states,
-              std::vector<size_t>& open) const;
-
-  std::vector<Step> steps_;
+  std::shared_ptr<const re2::RE2> pattern_;
 };
 
 }  // namespace chairlift

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stop_poll.h"
 #include "chairlift/text.h"
 #include "ops/axes.h"
 #include "ops/axis_map.h"
@@ -98,7 +99,13 @@ void AddLongEnough(std::string_view token, const TokenRules& rules, Tokens& toke
   if (CountCharacters(token).value_or(0) >= rules.least) tokens.push_back(token);
 }
 
-Tokens TokensOf(std::string_view text, const TokenRules& rules) {
+// Each search may read the rest of the text, so the work can grow with its square.
+StatusOr<Tokens> TokensOf(std::string_view text, const TokenRules& rules, StopPoll& poll) {
+  for (const std::vector<TextPattern>* patterns : {&rules.tokens, &rules.separators}) {
+    for (const TextPattern& pattern : *patterns) {
+      CHAIRLIFT_RETURN_IF_ERROR(pattern.Admit(text));
+    }
+  }
   Tokens tokens;
   if (rules.characters) {
     for (; !text.empty(); text.remove_prefix(tokens.back().size())) {
@@ -108,6 +115,7 @@ Tokens TokensOf(std::string_view text, const TokenRules& rules) {
   }
   if (!rules.tokens.empty()) {
     for (size_t from = 0; const auto found = rules.tokens[0].Find(text, from);) {
+      if (poll.Stopped(std::ssize(text))) return StoppedStatus();
       const size_t before = tokens.size();
       AddLongEnough(text.substr(found->first, found->second - found->first), rules, tokens);
       // A shorter match may begin inside one that is too short.
@@ -123,6 +131,7 @@ Tokens TokensOf(std::string_view text, const TokenRules& rules) {
     for (const std::string_view piece : tokens) {
       size_t from = 0;
       while (const auto found = separator.Find(piece, from)) {
+        if (poll.Stopped(std::ssize(piece))) return StoppedStatus();
         AddLongEnough(piece.substr(from, found->first - from), rules, pieces);
         from = found->second;
       }
@@ -138,9 +147,11 @@ StatusOr<std::vector<Tensor>> EvaluateTokenizer(const EvaluateContext& context) 
   const Tensor& x = context.inputs[0];
   std::vector<Tokens> lists;
   size_t longest = 0, bytes = 0;
+  StopPoll poll;
   for (const std::string_view text : TextsOf(x)) {
     CHAIRLIFT_RETURN_IF_ERROR(CountCharacters(text).status());
-    lists.push_back(TokensOf(text, rules));
+    CHAIRLIFT_ASSIGN_OR_RETURN(Tokens tokens, TokensOf(text, rules, poll));
+    lists.push_back(std::move(tokens));
     longest = std::max(longest, lists.back().size());
     bytes += text.size() + lists.back().size() * sizeof(std::string_view);
     if (bytes > kMostTextBytes) return MoreThanMostTextBytes();

@@ -83,12 +83,68 @@ TEST(RaggedTest, ElementsOneByOne) {
   });
 }
 
-// The sum is read for its size alone. That is 3 if it can be computed, which depends on the length.
-TEST(RaggedTest, WhatIsReadForItsSizeAloneMustBroadcast) {
-  Refuses("broadcast", [](Model& m) {
+// What is read for its size alone is not computed packed, so a request that only it refuses would
+// be answered.
+TEST(RaggedTest, WhatIsReadForItsSizeAloneMustNotRefuse) {
+  const auto refuses = [](const Build& build) {
+    Refuses("is read for its sizes alone", [&](Model& m) {
+      const ValueId size = m.Op("Size", {m.Slice(m.Op("Shape", {build(m)}), 0, m.Ints({1}), 0)});
+      return m.Op("Mul", {m.x, m.To(size, 1)});
+    });
+  };
+  refuses([](Model& m) {  // lengths other than 3 and 1 do not broadcast
     const ValueId places = m.Op("Range", {m.Int(0), m.Scalar(m.SizeOf(m.x, 1)), m.Int(3)});
-    const ValueId sum = m.Op("Add", {places, m.Ints({1, 2, 3})});
-    return m.Op("Mul", {m.x, m.To(m.Op("Size", {sum}), 1)});
+    return m.Op("Add", {places, m.Ints({1, 2, 3})});
+  });
+  refuses([](Model& m) { return m.Op("Gather", {m.Floats({kTable, 2}), m.ids}); });
+  refuses([](Model& m) {
+    return m.Along2("Gather", m.Floats({kTable, 2}), m.Op("Add", {m.ids, m.ids}), 0);
+  });
+  refuses([](Model& m) { return m.Along2("GatherElements", m.x, m.To(m.x, 7), 2); });
+  refuses([](Model& m) {
+    return m.Op("GatherND", {m.Floats({kTable, 2}), m.Op("Unsqueeze", {m.ids, m.Ints({2})})});
+  });
+  refuses([](Model& m) { return m.Op("Expand", {m.x, m.Ints({1, 3, 1})}); });
+  refuses([](Model& m) { return m.Op("Reshape", {m.x, m.Ints({0, 3, 6})}); });
+  refuses([](Model& m) { return m.Op("Reshape", {m.x, m.Ints({0, 0, 4})}); });
+  refuses([](Model& m) { return m.Op("Squeeze", {m.x, m.Ints({1})}); });
+  refuses([](Model& m) {
+    return m.Op("Concat", {m.x, m.Op("Unsqueeze", {m.r, m.Ints({1})})},
+                Attrs({{"axis", int64_t{2}}}));
+  });
+  refuses([](Model& m) { return m.Op("MatMul", {m.x, m.Op("Unsqueeze", {m.r, m.Ints({0})})}); });
+  refuses([](Model& m) {
+    return m.Op("Split", {m.x, m.Ints({2, 4})}, Attrs({{"axis", int64_t{1}}}));
+  });
+  refuses([](Model& m) {
+    return m.Op("SpaceToDepth", {m.Op("Unsqueeze", {m.x, m.Ints({1})})},
+                Attrs({{"blocksize", int64_t{2}}}));
+  });
+  refuses([](Model& m) {
+    return m.Op("ScatterElements", {m.x, m.To(m.x, 7), m.x}, Attrs({{"axis", int64_t{1}}}));
+  });
+  refuses([](Model& m) {
+    return m.Op("TopK", {m.x, m.SizeOf(m.ids, 1)}, Attrs({{"axis", int64_t{2}}}));
+  });
+  refuses([](Model& m) { return m.Op("OneHot", {m.ids, m.SizeOf(m.ids, 1), m.Floats({2})}); });
+}
+
+// The same values, if they are read for their elements too or if they cannot refuse.
+TEST(RaggedTest, WhatIsReadForItsSizeToo) {
+  const auto packs = [](const Build& build) {
+    Packs([&](Model& m) {
+      const ValueId size = m.Op("Size", {m.Slice(m.Op("Shape", {build(m)}), 0, m.Ints({1}), 0)});
+      return m.Op("Mul", {m.x, m.To(size, 1)});
+    });
+  };
+  packs([](Model& m) { return m.Op("Relu", {m.x}); });
+  packs([](Model& m) { return m.Transpose(m.Op("Mul", {m.x, m.x}), {1, 2, 0}); });
+  packs([](Model& m) { return m.Op("Unsqueeze", {m.To(m.ids, 1), m.Ints({1})}); });
+  packs([](Model& m) { return m.Op("ConstantOfShape", {m.SizesOf(m.ids)}); });
+  Packs([](Model& m) {
+    const ValueId rows = m.Op("Gather", {m.Floats({kTable, kWidth}), m.ids});
+    const ValueId size = m.Op("Size", {m.Op("Shape", {rows})});
+    return m.Op("Mul", {rows, m.To(size, 1)});
   });
 }
 
