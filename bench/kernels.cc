@@ -26,10 +26,12 @@ class Peaks {
  public:
   // In seconds.
   double Bound(const KernelCase& c, double bytes) {
-    const double arithmetic = c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9) +
-                              c.bfloat16_flops / ((tiles_ > 0 ? tiles_ : fma_) * 1e9);
+    const double arithmetic =
+        c.flops / (fma_ * 1e9) + c.int8_flops / (integers_ * 1e9) +
+        c.bfloat16_flops / ((tiles_ > 0 ? tiles_ : fma_) * 1e9) +
+        c.tile_int8_flops / ((int8_tiles_ > 0 ? int8_tiles_ : integers_) * 1e9);
     // Weights are packed in fewer bytes than the operands have: only the tiles' rate bounds that.
-    if (c.bfloat16_flops > 0) return arithmetic;
+    if (c.bfloat16_flops > 0 || c.tile_int8_flops > 0) return arithmetic;
     const double again = c.working_set > 0 ? c.working_set : bytes;
     return std::max(arithmetic, bytes / (Bandwidth(static_cast<size_t>(again)) * 1e9));
   }
@@ -44,7 +46,8 @@ class Peaks {
     return found->second;
   }
 
-  const double fma_ = MeasureFma(), integers_ = MeasureIntegerPairs(), tiles_ = MeasureTiles();
+  const double fma_ = MeasureFma(), integers_ = MeasureIntegerPairs(), tiles_ = MeasureTiles(),
+               int8_tiles_ = MeasureInt8Tiles();
   std::map<size_t, double> reads_;
 };
 

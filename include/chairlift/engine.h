@@ -117,7 +117,8 @@ struct ModelConfig {
   // How float32 parts of the model are computed. Empty or "float32": in float32. Empty also stands
   // for EngineOptions::precision. Inputs and outputs stay float32.
   // On the CPU, "bfloat16": matrix products with constant weights round their operands to bfloat16
-  // and add in float32. Processors with AMX run them several times as fast.
+  // and add in float32. Processors with AMX run them several times as fast. "int8": likewise in 8
+  // bits, with a scale for each row and for each column of weights, and exact sums.
   // On a GPU, "tf32": in float32, but products may round their operands to TensorFloat-32 (10 bits
   // of mantissa). "float16", "bfloat16": in 16 bits with float32 sums. Tensor cores run these
   // several times as fast.

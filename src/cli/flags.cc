@@ -153,7 +153,7 @@ CLI::Option* AddPrecision(CLI::App& parser, std::string* precision) {
       .add_option(
           "--precision", *precision,
           "What float32 is computed in, for models whose model.yaml does not say it: float32,\n"
-          "bfloat16, or on a GPU tf32, float16. Default: float32")
+          "bfloat16, int8 (CPU), tf32 or float16 (GPU). Default: float32")
       ->type_name("TYPE");
 }
 

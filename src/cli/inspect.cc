@@ -39,7 +39,7 @@
 #include "engine/repository/load_model.h"
 #include "engine/repository/model_folder.h"
 #include "engine/repository/repository.h"
-#include "graph/bfloat16_products.h"
+#include "graph/narrow_products.h"
 #include "graph/stages/stages.h"
 #include "ops/generation/random.h"
 #include "ops/linear/bfloat16_gemm.h"
@@ -407,17 +407,16 @@ void PrintDiagnosis(const ModelMetadata& metadata) {
   PrintText("\n");
 }
 
-// Says what the model could compute in bfloat16 if the machine is fast at it.
+// Says what the model could compute in narrower types if the machine is fast at them.
 void PrintPrecision(const Executable& executable) {
   if (!executable.device().is_host() || MachineBFloat16Kernel() != BFloat16Kernel::kAmx) return;
   Graph graph = executable.graph();
   for (const Node& node : graph.nodes) {
-    if (RoundsToBFloat16(node.attributes)) return;
+    if (RoundsToBFloat16(node.attributes) || RoundsToInt8(node.attributes)) return;
   }
-  if (const int products = MarkBFloat16Products(graph); products > 0) {
-    PrintText(
-        "precision: float32; this machine has AMX for {} in bfloat16: --precision bfloat16\n\n",
-        Counted(products, "product"));
+  if (const int products = MarkNarrowProducts(graph, DType::kBFloat16); products > 0) {
+    PrintText("precision: float32; this machine has AMX for {}: --precision bfloat16 or int8\n\n",
+              Counted(products, "product"));
   }
 }
 

@@ -26,6 +26,7 @@
 #include "cli/profile_operators.h"
 #include "cli/terminal.h"
 #include "engine/programs/cells/cell_program.h"
+#include "engine/programs/loading_model.h"
 #include "graph/onnx/import.h"
 #include "graph/widen.h"
 #include "runtime/cost_table.h"
@@ -229,7 +230,7 @@ StatusOr<std::optional<CellProgram>> CellsOf(const ModelPath& model, const Engin
   ExecutableOptions options;
   options.disabled_passes = model.config.disabled_passes;
   const std::string& precision = model.config.precision;
-  options.bfloat16_products = (precision.empty() ? engine.precision : precision) == "bfloat16";
+  options.round_products_to = RoundedProducts(precision.empty() ? engine.precision : precision);
   if (model.cells) {
     CHAIRLIFT_ASSIGN_OR_RETURN(
         ManifestProgram made,

@@ -455,7 +455,7 @@ Status Serve(ServeFlags flags) {
   is_ready = true;
   server->SetReady();
   if (ActiveCpuIsa() == CpuIsa::kAmx && flags.engine.precision.empty()) {
-    spdlog::info("this machine has AMX: `precision: bfloat16` in a model.yaml uses it");
+    spdlog::info("this machine has AMX: `precision: bfloat16` or `int8` in a model.yaml uses it");
   }
   spdlog::info("ready: {} on http://{}, {}", Counted(ready, "model"),
                HostAndPort(flags.server.address, server->http_port()),
@@ -535,7 +535,7 @@ with policies, only they use the setting.
   max_sequence_idle_us: 60000000  # a sequence ends after this time without a request
   tensor_names: {}           # other names for inputs and outputs, in file: served
   device: cpu                # or cuda, cuda:1: an NVIDIA GPU
-  precision: float32         # or bfloat16; on a GPU also tf32, float16
+  precision: float32         # or bfloat16, int8; on a GPU tf32, float16, bfloat16
   disabled_passes: []        # see `chairlift inspect MODEL --passes`
   max_folded_embedding_bytes: 0  # memory for an embedding folded into the first layer
   versions: latest           # or all, or [1, 2]

@@ -10,9 +10,9 @@
 #include "absl/container/inlined_vector.h"
 #include "chairlift/text.h"
 #include "device/device.h"
-#include "graph/bfloat16_products.h"
 #include "graph/bodies.h"
 #include "graph/narrow.h"
+#include "graph/narrow_products.h"
 #include "runtime/graph_runner.h"
 
 namespace chairlift {
@@ -173,7 +173,9 @@ StatusOr<std::unique_ptr<Executable>> Executable::Create(Graph graph,
   if (options.narrow_to != DType::kUndefined) {
     CHAIRLIFT_RETURN_IF_ERROR(NarrowFloats(graph, options.narrow_to));
   }
-  if (options.bfloat16_products) MarkBFloat16Products(graph);
+  if (options.round_products_to != DType::kUndefined) {
+    MarkNarrowProducts(graph, options.round_products_to);
+  }
   impl->graph = std::move(graph);
   for (size_t i = 0; i < impl->outputs.size(); ++i) {
     const Value& value = impl->graph.values[impl->graph.outputs[i]];

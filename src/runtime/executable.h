@@ -104,9 +104,9 @@ struct ExecutableOptions {
   // After the passes, float32 values inside the model get this type (graph/narrow.h). kUndefined:
   // they stay float32.
   DType narrow_to = DType::kUndefined;
-  // After the passes, products with constant float32 weights round their operands to bfloat16
-  // (graph/bfloat16_products.h).
-  bool bfloat16_products = false;
+  // After the passes, products with constant float32 weights round their operands to this type,
+  // kBFloat16 or kInt8 (graph/narrow_products.h). kUndefined: to none.
+  DType round_products_to = DType::kUndefined;
   // The graph has already been through the passes, or is part of one that has: runs no pass.
   bool passed = false;
 };

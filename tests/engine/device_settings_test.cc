@@ -74,12 +74,13 @@ TEST_F(DeviceSettingsTest, WhatIsNoDeviceOrPrecisionIsRefusedByName) {
   WholeDevice();
   EXPECT_THAT(Load({.device = "gpu"}, {}).message(), HasSubstr("there is no device 'gpu'"));
   EXPECT_THAT(Load({}, {.device = "gpu"}).message(), HasSubstr("there is no device 'gpu'"));
-  EXPECT_THAT(Load({}, {.device = "settings_test", .precision = "half"}).message(),
-              HasSubstr("precision is 'half'; it must be float32, tf32, float16 or bfloat16"));
+  EXPECT_THAT(
+      Load({}, {.device = "settings_test", .precision = "half"}).message(),
+      HasSubstr("precision is 'half'; it must be float32, tf32, float16, bfloat16 or int8"));
   EXPECT_THAT(Load({.precision = "half"}, {}).message(), HasSubstr("precision is 'half'"));
   for (const char* gpus : {"tf32", "float16"}) {
     EXPECT_THAT(Load({}, {.precision = gpus}).message(),
-                HasSubstr("is for GPUs; on the CPU it must be float32 or bfloat16"));
+                HasSubstr("is for GPUs; on the CPU it must be float32, bfloat16 or int8"));
   }
 }
 

@@ -66,6 +66,38 @@ void AddProducts(std::vector<KernelCase>& cases) {
                        .implementation = "bfloat16"});
     }
   }
+  // Likewise in 8 bits: every row of A and column of B uses the whole range of codes.
+  const auto codes = [](const Shape& shape, int low, int high, bool by_column, uint32_t seed) {
+    Tensor values = RandomTensor(DType::kFloat, shape, low, high, seed);
+    for (int64_t i = 0; i < values.size(); ++i) {
+      values.data<float>()[i] = std::round(values.data<float>()[i]);
+    }
+    for (int64_t i = 0; i < shape[by_column ? 1 : 0]; ++i) {
+      const int64_t step = by_column ? shape[1] : 1;
+      float* first = values.data<float>() + (by_column ? i : i * shape[1]);
+      first[0] = static_cast<float>(low);
+      first[step] = static_cast<float>(high);
+    }
+    return Input(std::move(values));
+  };
+  for (const int64_t m : {16, 128}) {
+    cases.push_back(
+        {.name = fmt::format("product/rounded to int8 {}x384x1536", m),
+         .call = {.name = "MatMul", .attributes = Attrs({{"int8", int64_t{1}}}), .constants = {1}},
+         .inputs = {codes({m, 384}, -100, 155, false, 1), codes({384, 1536}, -127, 127, true, 2)},
+         .tile_int8_flops = Flops(m, 1536, 384),
+         .implementation = "int8"});
+  }
+  for (const int64_t m : {1, 8, 64, 128, 512}) {
+    for (const auto& [k, n] : {std::pair<int64_t, int64_t>{384, 1536}, {1536, 384}}) {
+      cases.push_back(
+          {.name = fmt::format("product/int8 {}x{}x{}", m, k, n),
+           .call = {.name = "ScaledIntegerProduct", .domain = "chairlift", .constants = {1, 6}},
+           .inputs = {Bytes({m, k}), SignedBytes({k, n}), Floats({n}), Absent(), Value(0.02f),
+                      Value(uint8_t{117}), Value(0.01f)},
+           .tile_int8_flops = Flops(m, n, k)});
+    }
+  }
   cases.push_back({.name = "product/bfloat16, 3 of 128x384x384",
                    .call = {.name = "ParallelMatMul",
                             .attributes = Attrs({{"bfloat16", int64_t{1}}}),

@@ -28,9 +28,10 @@ struct KernelCase {
     Tensor argument;  // its elements, where they matter
   };
   std::vector<Input> inputs;
-  double flops = 0;           // float32 multiply-adds count as two
-  double int8_flops = 0;      // multiply-adds of bytes likewise
-  double bfloat16_flops = 0;  // in matrix tiles, if the machine has them
+  double flops = 0;            // float32 multiply-adds count as two
+  double int8_flops = 0;       // multiply-adds of bytes likewise
+  double bfloat16_flops = 0;   // in matrix tiles, if the machine has them
+  double tile_int8_flops = 0;  // likewise, of bytes
   // What has to be read and written; 0: all inputs and outputs once.
   double bytes = 0;
   // Bytes of what is read again and again: `bytes` come from the cache that holds as many. 0: all

@@ -154,6 +154,17 @@ StatusOr<Tensors> MatMulNBits(const OperatorCall& call) {
 StatusOr<Tensors> MatMulInteger(const OperatorCall& call) {
   return RunAs("MatMul", call, {Centred(call, 0, 2), Centred(call, 1, 3)});
 }
+// With one scale for A and one for W, and a bias.
+StatusOr<Tensors> ScaledIntegerProduct(const OperatorCall& call) {
+  CHAIRLIFT_ASSIGN_OR_RETURN(Tensors product,
+                             RunAs("MatMul", call, {Centred(call, 0, 5), Centred(call, 1, 7)}));
+  std::vector<double> y = AsDoubles(product[0]);
+  const std::vector<double> bias = AsDoubles(call.inputs[2]);
+  for (size_t i = 0; i < y.size(); ++i) {
+    y[i] = y[i] * Scalar(call.inputs[4]) * Scalar(call.inputs[6]) + bias[i % bias.size()];
+  }
+  return Tensors{Doubles(product[0].shape(), y)};
+}
 StatusOr<Tensors> ConvInteger(const OperatorCall& call) {
   return RunAs("Conv", call, {Centred(call, 0, 2), Centred(call, 1, 3)});
 }
@@ -184,19 +195,20 @@ StatusOr<Tensors> DequantizeLinear(const OperatorCall& call) {
 
 StatusOr<std::vector<Tensor>> ReferenceOf(const OperatorCall& call) {
   using Reference = StatusOr<Tensors> (*)(const OperatorCall&);
-  static const auto* const kOthers =
-      new std::map<std::string, Reference>{{"chairlift::Attention", Attention},
-                                           {"chairlift::ParallelMatMul", ParallelMatMul},
-                                           {"chairlift::RaggedAttention", RaggedAttention},
-                                           {"chairlift::SkipLayerNorm", SkipLayerNorm},
-                                           {"::ConvInteger", ConvInteger},
-                                           {"::DequantizeLinear", DequantizeLinear},
-                                           {"::DynamicQuantizeLinear", DynamicQuantizeLinear},
-                                           {"::LinearAttention", LinearAttention},
-                                           {"::MatMulInteger", MatMulInteger},
-                                           {"chairlift::MatMulNBits", MatMulNBits},
-                                           {"::QLinearConv", QLinearConv},
-                                           {"::QLinearMatMul", QLinearMatMul}};
+  static const auto* const kOthers = new std::map<std::string, Reference>{
+      {"chairlift::Attention", Attention},
+      {"chairlift::ParallelMatMul", ParallelMatMul},
+      {"chairlift::RaggedAttention", RaggedAttention},
+      {"chairlift::SkipLayerNorm", SkipLayerNorm},
+      {"::ConvInteger", ConvInteger},
+      {"::DequantizeLinear", DequantizeLinear},
+      {"::DynamicQuantizeLinear", DynamicQuantizeLinear},
+      {"::LinearAttention", LinearAttention},
+      {"::MatMulInteger", MatMulInteger},
+      {"chairlift::MatMulNBits", MatMulNBits},
+      {"chairlift::ScaledIntegerProduct", ScaledIntegerProduct},
+      {"::QLinearConv", QLinearConv},
+      {"::QLinearMatMul", QLinearMatMul}};
   const auto other = kOthers->find(call.domain + "::" + call.name);
   if (other != kOthers->end()) return other->second(call);
   OperatorCall wide = call;

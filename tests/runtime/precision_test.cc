@@ -124,12 +124,13 @@ double Cosine(const Tensor& a, const Tensor& b) {
   return ab / std::sqrt(aa * bb);
 }
 
-TEST(PrecisionTest, ProductsInBFloat16AnswerAlmostAsFloat32) {
+// Of products whose operands are rounded to `type`.
+void CheckProducts(DType type, float within, double cosine) {
   std::mt19937 random(4);
   for (const auto& [name, graph] : Models()) {
     SCOPED_TRACE(name);
     auto wide = Executable::Create(graph, {});
-    auto narrow = Executable::Create(graph, {.bfloat16_products = true});
+    auto narrow = Executable::Create(graph, {.round_products_to = type});
     ASSERT_TRUE(wide.ok() && narrow.ok()) << wide.status() << narrow.status();
     SoloTeam team;
     WorkerMemory memory;
@@ -138,12 +139,20 @@ TEST(PrecisionTest, ProductsInBFloat16AnswerAlmostAsFloat32) {
       const auto want = RunFromHost(**wide, inputs, team, 0, memory);
       const auto got = RunFromHost(**narrow, inputs, team, 0, memory);
       ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
-      ExpectClose(*got, *want, 0.05f);
+      ExpectClose(*got, *want, within);
       for (size_t o = 0; o < want->size(); ++o) {
-        EXPECT_GE(Cosine((*got)[o], (*want)[o]), 0.9999) << "output " << o;
+        EXPECT_GE(Cosine((*got)[o], (*want)[o]), cosine) << "output " << o;
       }
     }
   }
+}
+
+TEST(PrecisionTest, ProductsInBFloat16AnswerAlmostAsFloat32) {
+  CheckProducts(DType::kBFloat16, 0.05f, 0.9999);
+}
+
+TEST(PrecisionTest, ProductsInInt8AnswerNearlyAsFloat32) {
+  CheckProducts(DType::kInt8, 0.2f, 0.999);
 }
 
 TEST(PrecisionTest, ModelsOnTheDeviceUnderTestAnswerAsOnTheCpu) {

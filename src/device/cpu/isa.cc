@@ -20,8 +20,9 @@ CpuIsa Detect() {
       __builtin_cpu_supports("avx512vl")) {
     best = CpuIsa::kAvx512;
   }
-  // kAmx means bfloat16 tiles, and AVX-512's conversion to bfloat16 that comes with them.
-  if (best == CpuIsa::kAvx512 && __builtin_cpu_supports("avx512bf16") && GrantTiles()) {
+  // kAmx means bfloat16 and 8-bit tiles, and what AVX-512 has for both.
+  if (best == CpuIsa::kAvx512 && __builtin_cpu_supports("avx512bf16") &&
+      __builtin_cpu_supports("avx512vnni") && GrantTiles()) {
     best = CpuIsa::kAmx;
   }
 #endif

@@ -41,29 +41,49 @@ double Together(int threads, double (*measure)()) {
   return sum;
 }
 
+#if defined(__x86_64__)
+// The rate of a step of four products of tiles with `depth` elements of K; 0 without tiles.
+template <typename Step>
+double TileRate(int depth, Step step) {
+  if (ActiveCpuIsa() != CpuIsa::kAmx) return 0;
+  constexpr int kSteps = 20000, kRounds = 5, kProducts = 4;
+  const double work = 2.0 * 16 * 16 * depth * kProducts * kSteps;
+  const TileScope scope;
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kSteps; ++i) step();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, work / time.count() / 1e9);
+  }
+  return best;
+}
+#endif
+
 }  // namespace
 
 double MeasureTiles() {
 #if defined(__x86_64__)
-  if (ActiveCpuIsa() == CpuIsa::kAmx) {
-    constexpr int kSteps = 20000, kRounds = 5, kProducts = 4;
-    constexpr double kFlops = 2.0 * 16 * 16 * 32 * kProducts * kSteps;
-    const TileScope scope;
-    double best = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
-      for (int step = 0; step < kSteps; ++step) {
-        asm volatile(
-            "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
-            "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
-      }
-      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-      best = std::max(best, kFlops / time.count() / 1e9);
-    }
-    return best;
-  }
-#endif
+  return TileRate(32, [] {
+    asm volatile(
+        "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
+  });
+#else
   return 0;
+#endif
+}
+
+double MeasureInt8Tiles() {
+#if defined(__x86_64__)
+  return TileRate(64, [] {
+    asm volatile(
+        "tdpbusd %tmm6, %tmm4, %tmm0\n\ttdpbusd %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbusd %tmm6, %tmm5, %tmm2\n\ttdpbusd %tmm7, %tmm5, %tmm3");
+  });
+#else
+  return 0;
+#endif
 }
 
 PeakRates MeasurePeakRates(int threads) {

@@ -15,6 +15,8 @@ double MeasureFma();
 double MeasureIntegerPairs();
 // bfloat16 multiply-adds in AMX tiles, in GFLOP/s; 0 if ActiveCpuIsa() is not kAmx.
 double MeasureTiles();
+// Likewise of bytes, in GOP/s.
+double MeasureInt8Tiles();
 // Repeated reads of a buffer of `bytes` bytes, in GB/s.
 double MeasureRead(size_t bytes);
 

@@ -17,11 +17,13 @@ namespace {
 constexpr int kTileConfig = 17, kTileData = 18;
 
 bool ProcessorHasTiles() {
-  constexpr uint32_t kOsXsave = 1U << 27, kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
+  constexpr uint32_t kOsXsave = 1U << 27, kAmxBf16 = 1U << 22, kAmxTile = 1U << 24,
+                     kAmxInt8 = 1U << 25;
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsXsave) == 0) return false;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  return (d & kAmxBf16) != 0 && (d & kAmxTile) != 0;
+  constexpr uint32_t kAll = kAmxBf16 | kAmxTile | kAmxInt8;
+  return (d & kAll) == kAll;
 }
 
 // Whether the system saves the tiles of threads.

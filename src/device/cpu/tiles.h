@@ -4,8 +4,8 @@
 
 namespace chairlift {
 
-// Whether the processor has bfloat16 tiles and the system lets this process use them. The first
-// call asks Linux for the permission, which then holds for all threads.
+// Whether the processor has bfloat16 and 8-bit tiles and the system lets this process use them. The
+// first call asks Linux for the permission, which then holds for all threads.
 bool GrantTiles();
 
 // Configures the calling thread's eight tiles as 16 rows of 64 bytes, for its lifetime. Afterwards

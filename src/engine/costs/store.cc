@@ -42,6 +42,7 @@ void DescribeForCosts(const Graph& graph, std::string& text) {
     text += fmt::format("\n{}.{}", node.def->domain, node.def->name);
     for (ValueId id : node.inputs) append(id);
     if (RoundsToBFloat16(node.attributes)) text += " bfloat16";
+    if (RoundsToInt8(node.attributes)) text += " int8";
     text += " ->";
     for (ValueId id : node.outputs) append(id);
     for (const auto& [name, body] : Subgraphs(node)) {

@@ -25,10 +25,14 @@ Status PlaceOn(const ModelConfig& config, LoadingModel& model) {
   if (model.executable.device->is_host()) {
     if (precision == "tf32" || precision == "float16") {
       return InvalidArgument(
-          "precision '{}' is for GPUs; on the CPU it must be float32 or bfloat16", precision);
+          "precision '{}' is for GPUs; on the CPU it must be float32, bfloat16 or int8", precision);
     }
-    model.executable.bfloat16_products = precision == "bfloat16";
+    model.executable.round_products_to = RoundedProducts(precision);
     return absl::OkStatus();
+  }
+  if (precision == "int8") {
+    return InvalidArgument(
+        "precision 'int8' is for CPUs; on a GPU it must be float32, tf32, float16 or bfloat16");
   }
   if (precision == "float16") model.executable.narrow_to = DType::kFloat16;
   if (precision == "bfloat16") model.executable.narrow_to = DType::kBFloat16;
@@ -82,11 +86,16 @@ Status OpenBatch(LoadingModel& model) {
 }  // namespace
 
 Status CheckPrecision(const std::string& precision) {
-  for (const char* known : {"", "float32", "tf32", "float16", "bfloat16"}) {
+  for (const char* known : {"", "float32", "tf32", "float16", "bfloat16", "int8"}) {
     if (precision == known) return absl::OkStatus();
   }
-  return InvalidArgument("precision is '{}'; it must be float32, tf32, float16 or bfloat16",
+  return InvalidArgument("precision is '{}'; it must be float32, tf32, float16, bfloat16 or int8",
                          precision);
+}
+
+DType RoundedProducts(const std::string& precision) {
+  if (precision == "bfloat16") return DType::kBFloat16;
+  return precision == "int8" ? DType::kInt8 : DType::kUndefined;
 }
 
 StatusOr<LoadingModel> LoadingModel::Read(std::string name, ModelSource source,

@@ -63,6 +63,8 @@ struct ModelSource {
 
 // InvalidArgument if it is neither empty nor a ModelConfig::precision.
 Status CheckPrecision(const std::string& precision);
+// The type that a precision rounds the operands of products to, on the CPU; kUndefined: none.
+DType RoundedProducts(const std::string& precision);
 
 struct LoadingModel {
   // Imports the source's file, if there is one.

@@ -8,6 +8,7 @@
 #include "engine/repository/model_config.h"
 #include "engine/repository/model_folder.h"
 #include "ops/linear/bfloat16_gemm.h"
+#include "ops/linear/int8_gemm.h"
 
 namespace chairlift {
 
@@ -23,9 +24,12 @@ StatusOr<std::shared_ptr<Model>> LoadModel(LoadingModel model, const std::string
   model.name = fmt::format("{} version {}", model.name, version);
   CHAIRLIFT_ASSIGN_OR_RETURN(std::unique_ptr<Program> program,
                              MakeProgram(model, metadata.programs));
-  if (model.executable.bfloat16_products) {
+  if (model.executable.round_products_to == DType::kBFloat16) {
     program->Note(fmt::format("products with constant weights in bfloat16 ({})",
                               BFloat16KernelName(MachineBFloat16Kernel())));
+  } else if (model.executable.round_products_to == DType::kInt8) {
+    program->Note(fmt::format("products with constant weights in int8 ({})",
+                              Int8KernelName(MachineInt8Kernel())));
   }
   CHAIRLIFT_RETURN_IF_ERROR(program->SetRules(model.source.rules));
   CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Model> made,

@@ -172,10 +172,10 @@ constexpr OtherSetting kOthers[] = {
      [](const YamlValue& value, ModelConfig& config) {
        config.device = value.Text("the name of a device, as 'cpu' or 'cuda'");
      }},
-    {"precision", "float32, tf32, float16 or bfloat16", "float32",
-     "Type in which the float32 parts of the model are computed; on the CPU float32 or bfloat16",
+    {"precision", "float32, tf32, float16, bfloat16 or int8", "float32",
+     "Type in which float32 parts of the model are computed; on the CPU float32, bfloat16 or int8",
      [](const YamlValue& value, ModelConfig& config) {
-       config.precision = value.Text("float32, tf32, float16 or bfloat16");
+       config.precision = value.Text("float32, tf32, float16, bfloat16 or int8");
      }},
     {"prefix_caching", "true or false", "true",
      "Models that generate: the common beginning of several prompts is computed once",

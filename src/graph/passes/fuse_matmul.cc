@@ -45,7 +45,10 @@ class MatMulFuser : private Absorber {
 
   // With inputs 2 and 3 for a bias and a residual.
   static bool IsFused(const Node& node) {
-    return Is(node, "FusedMatMul", "chairlift") || Is(node, "MatMulNBits", "chairlift");
+    return Is(node, "FusedMatMul", "chairlift") || IsQuantised(node);
+  }
+  static bool IsQuantised(const Node& node) {
+    return Is(node, "MatMulNBits", "chairlift") || Is(node, "ScaledIntegerProduct", "chairlift");
   }
 
   // A Gemm whose C is a row that can be added as a bias.
@@ -78,7 +81,7 @@ class MatMulFuser : private Absorber {
   // Replaces node n by the product, as a FusedMatMul with node n's output.
   Node& MoveTo(int product, int n) {
     const bool gemm = Is(graph_.nodes[product], "Gemm");
-    const bool keeps = Is(graph_.nodes[product], "MatMulNBits", "chairlift");
+    const bool keeps = IsQuantised(graph_.nodes[product]);
     Node& fused = Absorber::MoveTo(product, n, keeps ? graph_.nodes[product].def : fused_);
     if (!gemm) return fused;
     Attributes attributes;
@@ -136,7 +139,7 @@ class MatMulFuser : private Absorber {
     if (!parts || (!mul && parts->other != node.inputs[0]) || parts->scalar == 0) return false;
     const int product = Product(parts->other, n);
     if (product < 0 || HasInput(graph_.nodes[product], 2) || HasInput(graph_.nodes[product], 3) ||
-        Is(graph_.nodes[product], "MatMulNBits", "chairlift") ||
+        IsQuantised(graph_.nodes[product]) ||
         !SameShape(shape(node.outputs[0]), shape(parts->other))) {
       return false;
     }

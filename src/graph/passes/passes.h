@@ -7,6 +7,7 @@
 namespace chairlift {
 
 Pass RecogniseBlockwise();
+Pass RecogniseIntegerProducts();
 Pass FoldConstants();
 Pass ShareConstantsWithBodies();
 Pass SelectConstantBranches();

@@ -10,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "ops/linear/bfloat16_gemm.h"
 #include "ops/linear/huge_tensor.h"
+#include "ops/linear/int8_gemm.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/packed_gemm.h"
 #include "ops/linear/product.h"
@@ -64,6 +65,7 @@ class ParallelMatMul final : public Kernel {
       constant = constant && b != nullptr && b->size() > 0;
     }
     if (constant && RoundsToBFloat16(context.attributes)) made->narrow_ = MachineBFloat16Kernel();
+    if (constant && RoundsToInt8(context.attributes)) made->bytes_ = MachineInt8Kernel();
     for (size_t i = 1; i < context.inputs.size(); i += 2) {
       Part part{.n = context.inputs[i].shape[1], .first = made->panels_};
       if (const Tensor* b = context.constant(static_cast<int>(i)); b != nullptr && b->size() > 0) {
@@ -75,7 +77,7 @@ class ParallelMatMul final : public Kernel {
       made->panels_ += GemmPanels(part.n);
       made->parts_.push_back(std::move(part));
     }
-    made->cut_ = made->narrow_
+    made->cut_ = made->narrow_ || made->bytes_
                      ? CutForTiles(made->m_, made->panels_ * kGemmPanel, made->k_, context.width)
                      : CutForTeam(made->m_, made->panels_ * kGemmPanel, made->k_, context.width,
                                   PacksRows(made->m_, made->k_, 1));
@@ -105,6 +107,13 @@ class ParallelMatMul final : public Kernel {
  private:
   StatusOr<Tensor> Pack(const Tensor& b, int64_t n, WeightCache& weights) const {
     const auto* from = b.data<float>();
+    if (bytes_) {
+      return weights.Get(b, fmt::format("int8 {}x{}", k_, n), [&]() -> StatusOr<Tensor> {
+        Tensor packed = HugeTensor(DType::kUInt8, Shape{PackedInt8Bytes(k_, n)});
+        PackRoundedWeights(from, n, 1, k_, n, 1.0f, packed.raw());
+        return packed;
+      });
+    }
     if (!narrow_) {
       return weights.Get(b, fmt::format("panels {}x{}", k_, n),
                          [&]() -> StatusOr<Tensor> { return PackGemmWeights(from, n, 1, k_, n); });
@@ -132,7 +141,9 @@ class ParallelMatMul final : public Kernel {
   void Compute(const KernelArgs& args, int64_t begin, int64_t end, int64_t first,
                int64_t last) const {
     const auto* a = static_cast<const float*>(args.inputs[0]) + begin * k_;
-    absl::InlinedVector<BFloat16Product, 3> narrow;  // one call, so that A is rounded once
+    // One call, so that A is rounded once.
+    absl::InlinedVector<BFloat16Product, 3> narrow;
+    absl::InlinedVector<Int8Product, 3> bytes;
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
       const int64_t from = std::max(first - part.first, int64_t{0});
@@ -143,6 +154,10 @@ class ParallelMatMul final : public Kernel {
         epilogue.bias = static_cast<const float*>(args.inputs[2 + 2 * i]);
       }
       auto* c = static_cast<float*>(args.outputs[i]) + begin * part.n;
+      if (bytes_) {
+        bytes.push_back({part.packed.raw(), part.n, from, to, c, part.n, epilogue});
+        continue;
+      }
       if (narrow_) {
         narrow.push_back({part.packed.raw(), part.n, from, to, c, part.n, epilogue});
         continue;
@@ -150,6 +165,7 @@ class ParallelMatMul final : public Kernel {
       const float* packed = part.packed.present() ? part.packed.data<float>() : Scratch(args, part);
       PackedGemm({a, k_, 1, packed, c, part.n}, end - begin, k_, part.n, from, to, epilogue);
     }
+    if (!bytes.empty()) RoundedInt8Gemm(*bytes_, a, k_, 1, end - begin, k_, bytes);
     if (!narrow.empty()) BFloat16Gemm(*narrow_, {a, k_, 1, end - begin, k_}, narrow);
   }
 
@@ -158,6 +174,7 @@ class ParallelMatMul final : public Kernel {
   int64_t scratch_floats_ = 0;
   std::vector<Part> parts_;
   std::optional<BFloat16Kernel> narrow_;
+  std::optional<Int8Kernel> bytes_;
   TeamCut cut_;
 };
 

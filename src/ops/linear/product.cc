@@ -10,20 +10,22 @@
 #include "base/stop_poll.h"
 #include "ops/linear/bfloat16_gemm.h"
 #include "ops/linear/huge_tensor.h"
+#include "ops/linear/int8_gemm.h"
 #include "ops/linear/packed_gemm.h"
 #include "ops/linear/team_cut.h"
 
 namespace chairlift {
 namespace {
 
-// With a bfloat16 kernel, B must be constant.
+// With a narrow kernel, B must be constant.
 class FloatProduct final : public Kernel {
  public:
-  FloatProduct(Product product, int width, std::optional<BFloat16Kernel> narrow)
-      : p_(std::move(product)), width_(width), narrow_(narrow) {
-    cut_ = narrow ? CutForTiles(p_.m, p_.n, p_.k, width)
-                  : CutForTeam(p_.m, p_.n, p_.k, width,
-                               PacksRows(p_.m, p_.a_row_stride, p_.a_k_stride));
+  FloatProduct(Product product, int width, std::optional<BFloat16Kernel> narrow,
+               std::optional<Int8Kernel> bytes)
+      : p_(std::move(product)), width_(width), narrow_(narrow), bytes_(bytes) {
+    cut_ = narrow || bytes ? CutForTiles(p_.m, p_.n, p_.k, width)
+                           : CutForTeam(p_.m, p_.n, p_.k, width,
+                                        PacksRows(p_.m, p_.a_row_stride, p_.a_k_stride));
     expand_residual_ =
         p_.residual_input >= 0 && (p_.residual_scale != 1.0f || p_.residual_column_stride != 1);
   }
@@ -33,12 +35,24 @@ class FloatProduct final : public Kernel {
     for (int64_t offset : p_.b_offsets) index.emplace(offset, 0);
     int64_t next = 0;
     for (auto& [offset, at] : index) at = next++;
-    const int64_t size =
-        narrow_ ? BFloat16GemmSize(*narrow_, p_.k, p_.n) : PackedGemmSize(p_.k, p_.n);
+    const int64_t size = bytes_    ? PackedInt8Bytes(p_.k, p_.n)
+                         : narrow_ ? BFloat16GemmSize(*narrow_, p_.k, p_.n)
+                                   : PackedGemmSize(p_.k, p_.n);
     const std::string key =
-        fmt::format("{} {}x{} of {} strides {} {} scale {}", narrow_ ? "bfloat16" : "gemm", p_.k,
-                    p_.n, index.size(), p_.b_k_stride, p_.b_n_stride, p_.alpha);
+        fmt::format("{} {}x{} of {} strides {} {} scale {}",
+                    bytes_    ? "int8"
+                    : narrow_ ? "bfloat16"
+                              : "gemm",
+                    p_.k, p_.n, index.size(), p_.b_k_stride, p_.b_n_stride, p_.alpha);
     CHAIRLIFT_ASSIGN_OR_RETURN(packed_, cache.Get(b, key, [&]() -> StatusOr<Tensor> {
+      if (bytes_) {
+        Tensor all = HugeTensor(DType::kUInt8, Shape{static_cast<int64_t>(index.size()) * size});
+        for (const auto& [offset, at] : index) {
+          PackRoundedWeights(b.data<float>() + offset, p_.b_k_stride, p_.b_n_stride, p_.k, p_.n,
+                             p_.alpha, all.data<uint8_t>() + at * size);
+        }
+        return all;
+      }
       if (narrow_) {
         Tensor all = HugeTensor(BFloat16GemmType(*narrow_),
                                 Shape{static_cast<int64_t>(index.size()) * size});
@@ -177,6 +191,12 @@ class FloatProduct final : public Kernel {
     const auto* a = static_cast<const float*>(args.inputs[0]) + p_.a_offsets[batch] +
                     row_begin * p_.a_row_stride;
     auto* c = static_cast<float*>(args.outputs[0]) + (batch * p_.m + row_begin) * p_.n;
+    if (bytes_) {
+      const Int8Product product{packed_b, p_.n, first, last, c, p_.n, epilogue};
+      RoundedInt8Gemm(*bytes_, a, p_.a_row_stride, p_.a_k_stride, row_end - row_begin, p_.k,
+                      {&product, 1});
+      return;
+    }
     if (narrow_) {
       const BFloat16Product product{packed_b, p_.n, first, last, c, p_.n, epilogue};
       BFloat16Gemm(*narrow_, {a, p_.a_row_stride, p_.a_k_stride, row_end - row_begin, p_.k},
@@ -190,6 +210,7 @@ class FloatProduct final : public Kernel {
   Product p_;
   int width_;
   std::optional<BFloat16Kernel> narrow_;
+  std::optional<Int8Kernel> bytes_;
   TeamCut cut_;
   bool expand_residual_ = false;
   Tensor packed_;  // constant B
@@ -276,22 +297,36 @@ std::unique_ptr<Kernel> GenericProduct(Product product, int width) {
   });
 }
 
-StatusOr<std::unique_ptr<Kernel>> CompileBFloat16(const Product& product,
-                                                  const CompileContext& context) {
-  if (!RoundsToBFloat16(context.attributes)) return Unimplemented("the precision is float32");
+StatusOr<std::unique_ptr<Kernel>> CompileNarrow(const Product& product,
+                                                const CompileContext& context, bool asked,
+                                                std::optional<BFloat16Kernel> narrow,
+                                                std::optional<Int8Kernel> bytes) {
+  if (!asked) return Unimplemented("the precision is another one");
   const Tensor* b = context.constant(1);
   if (product.dtype != DType::kFloat || b == nullptr || b->size() == 0) {
     return Unimplemented("it is for float32 with constant weights");
   }
-  auto kernel = std::make_unique<FloatProduct>(product, context.width, MachineBFloat16Kernel());
+  auto kernel = std::make_unique<FloatProduct>(product, context.width, narrow, bytes);
   CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
   return kernel;
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileBFloat16(const Product& product,
+                                                  const CompileContext& context) {
+  return CompileNarrow(product, context, RoundsToBFloat16(context.attributes),
+                       MachineBFloat16Kernel(), std::nullopt);
+}
+
+StatusOr<std::unique_ptr<Kernel>> CompileInt8(const Product& product,
+                                              const CompileContext& context) {
+  return CompileNarrow(product, context, RoundsToInt8(context.attributes), std::nullopt,
+                       MachineInt8Kernel());
 }
 
 StatusOr<std::unique_ptr<Kernel>> CompilePacked(const Product& product,
                                                 const CompileContext& context) {
   if (product.dtype != DType::kFloat) return Unimplemented("it computes float32");
-  auto kernel = std::make_unique<FloatProduct>(product, context.width, std::nullopt);
+  auto kernel = std::make_unique<FloatProduct>(product, context.width, std::nullopt, std::nullopt);
   if (const Tensor* b = context.constant(1); b != nullptr && b->size() > 0) {
     CHAIRLIFT_RETURN_IF_ERROR(kernel->PackConstant(*b, context.weights));
   }
@@ -312,6 +347,8 @@ bool RoundsToBFloat16(const Attributes& attributes) {
   return attributes.Int(kBFloat16Attribute, 0) != 0;
 }
 
+bool RoundsToInt8(const Attributes& attributes) { return attributes.Int(kInt8Attribute, 0) != 0; }
+
 void MergeBatches(Product& p) {
   if (p.batches() < 2 || p.a_row_stride != p.k || p.a_k_stride != 1) return;
   if (p.residual_input >= 0 && p.residual_row_stride != p.n) return;
@@ -326,6 +363,7 @@ void MergeBatches(Product& p) {
 std::span<const Implementation<Product>> ProductImplementations() {
   static constexpr Implementation<Product> kTable[] = {
       {"bfloat16", CompileBFloat16},
+      {"int8", CompileInt8},
       {"packed panels", CompilePacked},
       {"plain loops", CompileLoops},
   };
@@ -338,9 +376,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileC
   }
   MergeBatches(product);
   std::span<const Implementation<Product>> table = ProductImplementations();
-  // A float32 product has nothing to say of bfloat16, the first of the table.
+  // A float32 product has nothing to say of narrower types, the first of the table.
   const bool asked = context.choice != nullptr && !context.choice->only.empty();
-  if (!asked && !RoundsToBFloat16(context.attributes)) table = table.subspan(1);
+  if (!asked && !RoundsToBFloat16(context.attributes) && !RoundsToInt8(context.attributes)) {
+    table = table.subspan(2);
+  }
   return CompileFirst(table, product, context);
 }
 

@@ -36,10 +36,14 @@ struct Product {
   int64_t batches() const { return static_cast<int64_t>(a_offsets.size()); }
 };
 
-// An attribute of MatMul, Gemm and their fused forms that graph/bfloat16_products sets: if it is
+// An attribute of MatMul, Gemm and their fused forms that graph/narrow_products sets: if it is
 // not 0, the kernel rounds A and B to bfloat16 and adds in float32. All B must be constants.
 inline constexpr char kBFloat16Attribute[] = "bfloat16";
 bool RoundsToBFloat16(const Attributes& attributes);
+// Likewise, set by graph/narrow_products: the kernel rounds A and B to 8 bits, with a scale for
+// each row of A and each column of B, and adds exactly.
+inline constexpr char kInt8Attribute[] = "int8";
+bool RoundsToInt8(const Attributes& attributes);
 
 // The products of these operators; kernels of every device compute them.
 Product MatMulProduct(const CompileContext& context);

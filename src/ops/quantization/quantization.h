@@ -13,6 +13,7 @@ void RegisterIntegerMatMul(OperatorRegistry& registry);    // MatMulInteger, QLi
 void RegisterIntegerConv(OperatorRegistry& registry);      // ConvInteger, QLinearConv
 void RegisterQuantizedBinary(OperatorRegistry& registry);  // QLinearAdd, QLinearMul
 void RegisterRequantize(OperatorRegistry& registry);
+void RegisterScaledIntegerProduct(OperatorRegistry& registry);
 void RegisterMatMulNBits(OperatorRegistry& registry);
 void RegisterMixtureOfExperts(OperatorRegistry& registry);
 void RegisterRoundToFloat8(OperatorRegistry& registry);  // float8.cc

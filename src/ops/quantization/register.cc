@@ -13,6 +13,7 @@ void RegisterQuantization(OperatorRegistry& registry) {
   RegisterIntegerConv(registry);
   RegisterQuantizedBinary(registry);
   RegisterRequantize(registry);
+  RegisterScaledIntegerProduct(registry);
   RegisterMatMulNBits(registry);
   RegisterMixtureOfExperts(registry);
   RegisterRoundToFloat8(registry);

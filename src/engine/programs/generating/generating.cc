@@ -444,7 +444,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   if (halves) notes.emplace_back("float16 is computed, and its keys and values kept, in float32");
   std::vector<PassReport> passes = std::move(made->passes);
   // The trial below compares with the original's float32.
-  const bool asked_bfloat16 = std::exchange(model.executable.bfloat16_products, false);
+  const DType asked = std::exchange(model.executable.round_products_to, DType::kUndefined);
   std::unique_ptr<SourceEncoder> source_encoder;
   if (made->source) {
     CHAIRLIFT_ASSIGN_OR_RETURN(source_encoder,
@@ -455,7 +455,7 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   CHAIRLIFT_ASSIGN_OR_RETURN(const DecoderPorts ports, FindDecoderPorts(*graph));
   if (const Status tried = TrySteps({*graph, ports, encoder_graph}, *step, source_encoder.get());
       !tried.ok()) {
-    model.executable.bfloat16_products = asked_bfloat16;
+    model.executable.round_products_to = asked;
     refused = Message(tried);
     return nullptr;
   }
@@ -468,8 +468,9 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   std::unique_ptr<GenerationCosts> costs =
       GenerationCosts::Find(*step, plan.scheduling.max_batch_size, model.load);
   plan.scheduling.costs = costs.get();
-  if (asked_bfloat16) {
-    plan.dropped += "; precision bfloat16 has no effect on a model that generates: it is float32";
+  if (asked != DType::kUndefined) {
+    plan.dropped += fmt::format(
+        "; precision {} has no effect on a model that generates: it is float32", DTypeName(asked));
   }
   model.graph = Graph();
   auto inputs = std::make_unique<GenerationInputs>(std::move(config), room, step->pool());

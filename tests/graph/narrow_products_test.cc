@@ -1,4 +1,4 @@
-#include "graph/bfloat16_products.h"
+#include "graph/narrow_products.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include "ops/linear/product.h"
 
 namespace chairlift {
-namespace bfloat16_products_test {
+namespace narrow_products_test {
 
 using testing::Attrs;
 using testing::GraphBuilder;
@@ -15,7 +15,7 @@ Tensor Matrix(DType dtype) { return Tensor::Allocate(dtype, Shape{4, 4}); }
 
 bool Marked(const Node& node) { return RoundsToBFloat16(node.attributes); }
 
-TEST(BFloat16ProductsTest, ConstantFloat32WeightsAreMarked) {
+TEST(NarrowProductsTest, ConstantFloat32WeightsAreMarked) {
   GraphBuilder b;
   const SymbolicShape square(Shape{4, 4});
   const ValueId x = b.Input("x", DType::kFloat, square);
@@ -30,11 +30,14 @@ TEST(BFloat16ProductsTest, ConstantFloat32WeightsAreMarked) {
       b.Op("MatMul", {b.Input("d", DType::kDouble, square), b.Constant(Matrix(DType::kDouble))}));
   b.Output(b.Op("Add", {x, weights}));
   Graph graph = std::move(b).Build();
-  EXPECT_EQ(MarkBFloat16Products(graph), 4);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) EXPECT_EQ(Marked(graph.nodes[i]), i < 4) << i;
+  EXPECT_EQ(MarkNarrowProducts(graph, DType::kBFloat16), 4);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    EXPECT_EQ(Marked(graph.nodes[i]), i < 4) << i;
+    EXPECT_FALSE(RoundsToInt8(graph.nodes[i].attributes)) << i;
+  }
 }
 
-TEST(BFloat16ProductsTest, SubGraphsToo) {
+TEST(NarrowProductsTest, SubGraphsToo) {
   GraphBuilder b;
   const ValueId x = b.Input("x", DType::kFloat, SymbolicShape(Shape{4, 4}));
   const ValueId flag = b.Input("flag", DType::kBool, SymbolicShape(Shape{}));
@@ -48,11 +51,17 @@ TEST(BFloat16ProductsTest, SubGraphsToo) {
   b.Output(b.Op("If", {flag, x, x},
                 Attrs({{"then_branch", branch(false)}, {"else_branch", branch(true)}})));
   Graph graph = std::move(b).Build();
-  EXPECT_EQ(MarkBFloat16Products(graph), 1);
+  Graph bytes = graph;
+  EXPECT_EQ(MarkNarrowProducts(bytes, DType::kInt8), 1);
+  for (const auto& [name, body] : Subgraphs(bytes.nodes[0])) {
+    EXPECT_EQ(RoundsToInt8(body->nodes[0].attributes), name == "else_branch") << name;
+    EXPECT_FALSE(Marked(body->nodes[0]));
+  }
+  EXPECT_EQ(MarkNarrowProducts(graph, DType::kBFloat16), 1);
   for (const auto& [name, body] : Subgraphs(graph.nodes[0])) {
     EXPECT_EQ(Marked(body->nodes[0]), name == "else_branch") << name;
   }
 }
 
-}  // namespace bfloat16_products_test
+}  // namespace narrow_products_test
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-#include "graph/bfloat16_products.h"
+#include "graph/narrow_products.h"
 
 #include <memory>
 #include <string_view>
@@ -22,16 +22,16 @@ bool RoundableProduct(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-int MarkBFloat16Products(Graph& graph) {
+int MarkNarrowProducts(Graph& graph, DType type) {
   int marked = 0;
   for (Node& node : graph.nodes) {
     if (RoundableProduct(graph, node)) {
-      node.attributes.Set(kBFloat16Attribute, int64_t{1});
+      node.attributes.Set(type == DType::kInt8 ? kInt8Attribute : kBFloat16Attribute, int64_t{1});
       ++marked;
     }
     for (const auto& [name, body] : Subgraphs(node)) {
       Graph inside = *body;
-      const int there = MarkBFloat16Products(inside);
+      const int there = MarkNarrowProducts(inside, type);
       if (there == 0) continue;
       marked += there;
       node.attributes.Set(name, std::make_shared<const Graph>(std::move(inside)));
