@@ -447,8 +447,8 @@ Status CheckNames(const std::vector<SymbolicSpec>& inputs, const InputShapes& sh
 
 // A model loaded for inspection, in the same way as for serving.
 struct Inspected {
-  std::unique_ptr<Background> background = std::make_unique<Background>(1);  // must outlive the
-                                                                             // model
+  // Must outlive the model.
+  std::unique_ptr<Background> background = std::make_unique<Background>(1);
   std::shared_ptr<Model> model;
   int64_t opset = 0;
   std::string producer;

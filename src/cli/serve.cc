@@ -128,7 +128,7 @@ struct Failures {
   int count = 0;
   bool logged = false;  // each as it happened; the only model of a server is not
 
-  // Behind what follows from them.
+  // The end of an error that these failures cause.
   std::string Why() const {
     if (!logged) return ": " + Message(first);
     return count == 1 ? "; the error above says why" : "; the errors above say why";
@@ -208,7 +208,7 @@ Status InFlags(const Status& status) {
   }
   if (absl::IsInvalidArgument(status)) return Usage(InvalidArgument("{}", text));
   if (flag == "http-port" || flag == "metrics-port") {
-    // Ports below 1024 need a right. Another port does not help where no more files can be open.
+    // Ports below 1024 need a privilege. Another port does not help if no more files can be opened.
     const bool no_right = text.find(std::strerror(EACCES)) != std::string::npos;
     const bool in_use = text.find(std::strerror(EADDRINUSE)) != std::string::npos;
     text += no_right ? "; ports below 1024 need CAP_NET_BIND_SERVICE: name a higher port"
@@ -277,13 +277,13 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   return set;
 }
 
-// Threads that models start as they load take signals too. Once the server is ready, those are
-// handed to the thread that waits for them, where they are blocked.
+// Threads that models start while they load do not block signals. Once the server is ready, a
+// signal that such a thread receives is passed to the thread that waits for signals.
 pthread_t waiting_thread;
 std::atomic<bool> is_ready{false};
 
-// Before that, and once it drains, ends the program as the signal does by default. The first
-// process of a container has no defaults.
+// Until the server is ready, and once it drains, a signal ends the program, as by default. The
+// first process of a container has no default action.
 void OnSignal(int number) {
   if (is_ready) {
     ::pthread_kill(waiting_thread, number);
@@ -363,7 +363,7 @@ void PrintExample(Engine& engine, const std::string& address) {
   }
 }
 
-// It becomes part of a file name.
+// What is wrong with the name, which becomes part of a file name; empty: nothing.
 std::string CheckConfigName(const std::string& name) {
   if (!name.empty() && name[0] != '.' && name.find('/') == std::string::npos) return "";
   return "it must be the name of a file in configs/, without .pbtxt";
@@ -404,8 +404,8 @@ Status Serve(ServeFlags flags) {
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckParent(flags.parent_fd));
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
-  // Signals are waited for below. While it loads models, and while it drains, one ends the program
-  // at once.
+  // Blocks the signals that are waited for below. While models load, and while the server drains, a
+  // signal ends the program at once.
   const sigset_t signals = SetOf({SIGTERM, SIGINT});
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
