@@ -333,10 +333,11 @@ def test_python_that_is_not_run_compiles():
 
 # --- blocks that need an exporter ------------------------------------------------------------------
 
-# Where `make exporters` has installed PyTorch. Other blocks that need a package are not run.
+# Where `make exporters` has installed these packages. Blocks that need another are not run.
 EXPORTERS = pathlib.Path(os.environ.get("CHAIRLIFT_EXPORTERS", ROOT / "build/exporters/venv")) / "bin/python"
-# What a block's program finds: small networks in place of pretrained ones, and the variables that its page speaks of.
-BEFORE = """
+INSTALLED = ("python package torch", "python package lightgbm")
+# What PyTorch's programs find: small networks in place of pretrained ones, and the variables that the page speaks of.
+NETWORKS = """
 import pathlib
 import sys
 import types
@@ -362,10 +363,10 @@ module, images = network().eval(), torch.zeros(2, 3, 224, 224)
 
 
 def exporter_blocks():
-    return [block for block in all_blocks("python") if block.not_run == "python package torch"]
+    return [block for block in all_blocks("python") if block.not_run in INSTALLED]
 
 
-@pytest.mark.skipif(not EXPORTERS.exists(), reason="`make exporters` installs PyTorch")
+@pytest.mark.skipif(not EXPORTERS.exists(), reason="`make exporters` installs the packages")
 @pytest.mark.parametrize("block", exporter_blocks(), ids=str)
 def test_exports_run(block, tmp_path):
     """Each writes files; their requests share batches."""
@@ -378,7 +379,7 @@ def test_exports_run(block, tmp_path):
         if not (package / "chairlift").exists():
             pytest.skip("`make python` installs the package")
         text = f"import chairlift\n{text}"
-    (tmp_path / "block.py").write_text(BEFORE + text)
+    (tmp_path / "block.py").write_text((NETWORKS if "torch" in block.not_run else "") + text)
     environment = {**sandbox.environment(tmp_path), "PYTHONPATH": str(package)}
     ran = subprocess.run([EXPORTERS, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
                          timeout=2 * LIMIT_S)
