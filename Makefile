@@ -84,7 +84,8 @@ build/exporters/venv/.installed: tests/exporters/requirements.txt | packages
 	build/exporters/venv/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-exporters: build build/exporters/venv/.installed  ## docs/reference/exported-models.md; FLAGS="--only llama" tries some, and writes nothing
+exporters: build build/exporters/venv/.installed python build/docs/.installed  ## docs/reference/exported-models.md; FLAGS="--only llama" tries some, and writes nothing
+	@build/docs/bin/python -m pytest -q tests/docs -k exports_run
 	@build/exporters/venv/bin/python tests/exporters/matrix.py --models build/exporters/models $(or $(FLAGS),--page docs/reference/exported-models.md)
 
 # Other people's clients, apart from the tooling: they pin other versions of the same packages.

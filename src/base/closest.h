@@ -20,9 +20,9 @@ std::optional<std::string> Closest(std::string_view name, std::span<const std::s
 // "; did you mean 'identity'?", or nothing.
 std::string DidYouMean(std::string_view name, std::span<const std::string> candidates);
 
-// What an error says after a name that is not one of `known`:
-// "; did you mean 'identity'? (there are: 'identity', 'ocr')". Long lists are cut, and left out
-// beside a name that is meant.
+// The end of an error about `name`, which is not one of `known`: a suggestion and the known names,
+// as in "; did you mean 'identity'? (there are: 'identity', 'ocr')". A long list is cut, or left
+// out if there is a suggestion.
 std::string KnownNames(std::string_view name, std::span<const std::string> known);
 
 // The names of a list of objects: NamesOf(outputs, &TensorSpec::name).

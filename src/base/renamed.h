@@ -25,7 +25,7 @@ std::span<const Renamed> RenamedFields();  // of `generation` in a model's stati
 
 // "`a` is now `b`; the old name works until version 0.3"
 std::string RenamedNotice(const Renamed& renamed);
-// The present name of a setting. If `name` is an old one, logs a warning that begins with `where`.
+// The current name of a setting. If `name` is an old one, logs a warning that begins with `where`.
 std::string CurrentSetting(const std::string& name, std::string_view where);
 // The same for a batching policy.
 std::string CurrentPolicy(const std::string& name, std::string_view where);

@@ -1,4 +1,4 @@
-// What the reference says of a setting of a model.yaml.
+// The documentation of one setting of a model.yaml, for the help and the reference pages.
 #ifndef CHAIRLIFT_BASE_SETTING_INFO_H_
 #define CHAIRLIFT_BASE_SETTING_INFO_H_
 

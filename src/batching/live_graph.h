@@ -31,8 +31,8 @@ struct LiveNode {
   int32_t follower = -1;     // the run that follows it (CellGraph::Add)
   int32_t not_given = 0;     // dependencies that are in no task yet
   int32_t not_complete = 0;  // dependencies that are not complete
-  // In flight: the worker that it runs on. Before: the worker of its dependencies in flight; valid
-  // while not_complete > not_given.
+  // While it is in flight: the worker that it runs on. Before: the worker of its dependencies that
+  // are in flight; valid while not_complete > not_given.
   WorkerId worker = kNoWorker;
   State state = State::kWaiting;  // in flight: all of its nodes are in tasks
   bool tied = false;              // ready, but only on `worker`

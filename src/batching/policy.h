@@ -18,10 +18,10 @@ namespace chairlift {
 
 // Options of one cell type. Zero or absent: the policy chooses.
 struct CellTypeOptions {
-  int max_batch_size = 0;   // default: from the costs, up to PolicyOptions::max_batch_size
-  int min_batch_size = 0;   // default: from the costs; 1 without costs
-  int most_batch_size = 0;  // used if many rows wait; default: max_batch_size, or from the costs if
-                            // that is
+  int max_batch_size = 0;  // default: from the costs, up to PolicyOptions::max_batch_size
+  int min_batch_size = 0;  // default: from the costs; 1 without costs
+  // Used if many rows wait. Default: max_batch_size if that is set, else from the costs.
+  int most_batch_size = 0;
   // Types of higher priority go first. Absent: the type's phase, which is one later than the phases
   // of the types that its first node reads from (decoder over encoder, internal over leaf).
   std::optional<int> priority = {};
@@ -52,8 +52,8 @@ struct PolicyOptions {
 
   // For policies that run cells: how many tasks a worker may have at the same time.
   int max_tasks_to_submit = 5;
-  // One task at a time while new requests arrive; otherwise always that many, of one type at a
-  // time.
+  // If true, a worker has one task at a time while new requests arrive. If false, it always has
+  // max_tasks_to_submit tasks, of one type at a time.
   bool adaptive_run_ahead = true;
   // How much longer than one step a task of several steps may take: the longest extra wait of a
   // request that arrives meanwhile.

@@ -33,7 +33,7 @@ class QueueTime {
       int64_t known = 0;     // units that have arrived and not run
       int64_t grown = 0;     // units that were added by Grow()
       int64_t expected = 0;  // units that Grow() is expected to add
-      int64_t guess_ns = 0;  // of what is left; while the cost of the type is unknown
+      int64_t guess_ns = 0;  // estimate for the remaining units, while the cost is unknown
 
       int64_t left() const { return known + (expected > grown ? expected - grown : 0); }
     };
@@ -50,12 +50,12 @@ class QueueTime {
   // Whether Learn() has been called for the type.
   bool Knows(CellType type) const { return type < types_.size() && types_[type].learnt; }
 
-  // The type's units are others from now on, and their cost is unknown.
+  // Call it if the units of the type get another meaning: their cost is unknown again.
   void Forget(CellType type);
 
   // Adds a request with this work; a type may occur several times. `share` must be empty. `whole`:
-  // what the request is expected to cost. If the cost of a type is unknown, its units count as what
-  // of this the others leave.
+  // the expected cost of the whole request. What this leaves after the types of known cost is
+  // charged to the units of unknown cost.
   void Arrive(std::span<const Work> work, Share& share, Duration whole = Duration(0));
   // The request grew by `work`, which was not in Arrive().
   void Grow(Work work, Share& share);
@@ -71,12 +71,12 @@ class QueueTime {
 
  private:
   struct Type {
-    double cost_ns = 0;  // of recent tasks together
+    double cost_ns = 0;  // sum over recent tasks
     double units = 0;
     bool learnt = false;     // from a task rather than a table
     int64_t left = 0;        // units over all shares
     int64_t charged_ns = 0;  // their part of total_ns_
-    int64_t guess_ns = 0;    // of the shares, in total_ns_; 0 once the cost is known
+    int64_t guess_ns = 0;    // the estimated part of total_ns_; 0 once the cost is known
     double mean_growth = 0;  // units per request
     bool grows = false;      // it is in growing_
   };
@@ -86,7 +86,7 @@ class QueueTime {
   // Replaces a part and updates the totals.
   void Set(Share::Part& part, const Share::Part& to);
   void Charge(Type& type);
-  // Its cost is known from now on.
+  // The cost of the type is known from now on: replaces the estimates in the totals.
   void DropGuesses(Type& type);
 
   std::vector<Type> types_;
@@ -94,13 +94,13 @@ class QueueTime {
   int64_t total_ns_ = 0;
 };
 
-// By how much longer than expected requests wait: for what other processes of the machine take, and
-// whatever else costs do not know. Not thread-safe.
+// How much longer than expected requests wait, because other processes use the machine, or for
+// other reasons that costs do not include. Not thread-safe.
 class WaitStretch {
  public:
-  // A request that was to wait for `expected` did so for `waited`.
+  // A request waited `waited`; its expected wait was `expected`.
   void Learn(Duration expected, Duration waited);
-  // What an expected wait is to be multiplied by, so that few wait longer: from 1 to kMost.
+  // The factor for expected waits, from 1 to kMost: few requests then wait longer than expected.
   double factor() const { return factor_; }
 
   static constexpr double kMost = 2;

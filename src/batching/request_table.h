@@ -163,8 +163,8 @@ class RequestTable : public Scheduler {
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<Slot> free_;
   absl::flat_hash_map<BatchRequestId, Slot> slots_;
-  absl::flat_hash_map<ClientId, Slot> clients_;  // the last request of each client that has not
-                                                 // started
+  // The last request of each client that has not started.
+  absl::flat_hash_map<ClientId, Slot> clients_;
   std::multimap<TimePoint, Slot> deadlines_;
   std::vector<BatchRequestId> expired_;  // not yet returned by TakeExpired()
   absl::flat_hash_map<TaskId, Running> running_;

@@ -144,8 +144,8 @@ class Scheduler {
   // further event.
   virtual std::optional<TimePoint> WakeAt(TimePoint now) const = 0;
 
-  // Whether a new request waits for one node of each other turn (CellGraph::turn) for each node of
-  // its own, and not for all that are there.
+  // Whether requests take turns (CellGraph::turn). Then each node of a new request waits for at
+  // most one node of every other turn. Otherwise it waits for all nodes that were there before.
   virtual bool takes_turns() const { return false; }
 
   // Requests with no node started yet (if a policy runs batches to their end: in no batch).

@@ -24,9 +24,10 @@ class SizeCosts {
   // A request of that size took one worker `cost` in all, and ran with `batched` requests at a
   // time, itself included.
   void Learn(int64_t bytes, Duration cost, int batched);
-  // It took at most `cost`: several workers computed it. Ignored once Learn() knows its group.
+  // Like Learn(), for a request that several workers computed: it took at most `cost`. Ignored once
+  // Learn() knows its group.
   void LearnMost(int64_t bytes, Duration cost);
-  // It took `cost` and had not ended.
+  // A request had taken `cost` when it was stopped.
   void LearnLeast(int64_t bytes, Duration cost);
 
   struct Prediction {

@@ -273,7 +273,7 @@ chairlift::Status Caught(const chairlift::Command& run) {
   }
 }
 
-// What a program that started this one (--parent-fd) is to know of how it ended.
+// Tells the program that started this one (--parent-fd) why it ends.
 void TellParent(int argc, char** argv, const std::string& why) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (std::string_view(argv[i]) != "--parent-fd") continue;
@@ -283,7 +283,8 @@ void TellParent(int argc, char** argv, const std::string& why) {
   }
 }
 
-// A standard file that is closed would get the number of the next socket, and a client the log.
+// Opens standard files that are closed. Otherwise the next socket would get the number of one, and
+// its client would receive the log.
 void OpenStandardFiles() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(file, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // the lowest number is free

@@ -16,11 +16,11 @@
 namespace chairlift {
 
 struct ModelPath {
-  std::string name;  // the name to serve it under: that of the file, or of the folder with the
-                     // versions
-  std::string version = "1";   // for a version's folder, its name
-  std::filesystem::path path;  // for Engine::LoadModel(); for a model of cells, the version's
-                               // folder
+  // The name to serve it under: that of the file, or of the folder with the versions.
+  std::string name;
+  std::string version = "1";  // for a version's folder, its name
+  // For Engine::LoadModel(); for a model of cells, the version's folder.
+  std::filesystem::path path;
   std::optional<CellManifest> cells;
   std::optional<FunctionConfig> function;  // `path` is then as given: "my.py:predict"
   std::optional<PipelineConfig> pipeline;  // `path` is then its folder

@@ -11,7 +11,8 @@
 namespace chairlift {
 namespace {
 
-// What is not a whole number, or too large a one, is left as it is: the flag refuses it.
+// A value that is not a whole number, or is too large, is returned unchanged: the flag then refuses
+// it.
 std::string Scaled(const std::string& value, int64_t factor) {
   constexpr int64_t kMost = 1'000'000'000'000;
   int64_t number = 0;

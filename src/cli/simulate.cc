@@ -50,8 +50,8 @@ struct SimulateFlags {
   std::vector<double> rates;
   std::vector<int64_t> clients;
   std::vector<std::string> cell_max;
-  std::set<std::string> meta_operations = {"split", "stretch"};  // of policy staged, in addition to
-                                                                 // new
+  // The operations that policy staged may use in addition to new.
+  std::set<std::string> meta_operations = {"split", "stretch"};
   int64_t requests = 20000;
   int workers = 1;
   uint64_t seed = 1;

@@ -43,9 +43,9 @@ class Device {
   const std::string& name() const { return name_; }  // "cpu"
   // Whether this is the CPU: its memory is host memory, and its streams run at once.
   bool is_host() const { return is_host_; }
-  // Compiles operators for another device; null: no operator has a kernel for it.
+  // The kernels that operators have for this device; null if there are none, as for the CPU.
   const DeviceKernels* kernels() const { return kernels_; }
-  // The name of its memory in tensors.
+  // Identifies the device's memory in Tensor::device(): null for host memory.
   const Device* memory() const { return is_host() ? nullptr : this; }
   // What measured costs depend on: the processor and its instruction set.
   virtual std::string Description() const = 0;

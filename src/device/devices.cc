@@ -32,8 +32,8 @@ std::filesystem::path OwnFolder() {
 struct KnownDevices {
   std::mutex mutex;
   std::map<std::string, Device*, std::less<>> named;  // guarded by mutex
-  std::map<std::pair<int, bool>, Device*> cuda;       // guarded by mutex; by index, and whether it
-                                                      // uses TF32
+  // Guarded by mutex; by index, and whether it uses TF32.
+  std::map<std::pair<int, bool>, Device*> cuda;
 };
 KnownDevices& Known() {
   static KnownDevices& known = *new KnownDevices;

@@ -11,8 +11,8 @@ namespace chairlift {
 
 // Limits far above those of real models, so that a small file cannot exhaust memory with shapes.
 inline constexpr int kMaxGraphRank = 32;
-inline constexpr size_t kMaxElements = 4096;       // tracked for one value; if there are more, none
-                                                   // is
+// Tracked for one value; if there are more, none is.
+inline constexpr size_t kMaxElements = 4096;
 inline constexpr size_t kMaxInfoBytes = 64 << 20;  // of all a node's inputs
 
 // Bounds the work of inferring one model. Bodies of nested loops are inferred several times, so a

@@ -100,7 +100,7 @@ class Lifter {
     return AddIntegers(graph_, fmt::format("{}/batch/{}", like.name, graph_.values.size()), values);
   }
 
-  // Opens what the node says of the batch.
+  // Replaces the batch size that the node fixes.
   Status Open(Node& node) {
     const std::string& op = node.def->name;
     if (!node.def->domain.empty()) return absl::OkStatus();
@@ -119,7 +119,8 @@ class Lifter {
     return absl::OkStatus();
   }
 
-  // A shape with −1 in place of the batch's entry, which is 1 in it, or else its first one.
+  // Writes −1 into a constant shape in place of the batch's entry, which is 1 in the file. If no
+  // entry is known to be that, it replaces the first of those that the batch's dimension becomes.
   Status OpenShape(Node& node) {
     const int axis = BatchAxis(node.inputs[0]);
     const SymbolicShape from = Fixed(node.inputs[0]), to = Fixed(node.outputs[0]);
@@ -208,7 +209,8 @@ class Lifter {
     return Emit(node, "Expand", {id, shape});
   }
 
-  // What is joined to rows, such as a token in front of those of an image, or picked from by rows.
+  // Repeats operands for each row: those that are joined to rows, such as a token before those of
+  // an image, and those that rows pick from.
   Status RepeatOthers(Node& node) {
     ValueId rows = kNoValue;
     for (const ValueId id : node.inputs) {

@@ -1,5 +1,4 @@
-// The graph of a file that fixes the batch to 1, as torch.onnx.export does by default, for a batch
-// of any size.
+// Opens the batch of a graph that fixes it to 1, as torch.onnx.export writes it by default.
 #ifndef CHAIRLIFT_GRAPH_LIFT_BATCH_H_
 #define CHAIRLIFT_GRAPH_LIFT_BATCH_H_
 

@@ -141,7 +141,7 @@ std::vector<Dim> ElementsOfType(DType dtype, std::vector<Dim> elements) {
   const double most = std::ldexp(1.0, dtype == DType::kInt32 ? 31 : 63);
   for (Dim& d : elements) {
     const auto factors = Factorise({&d, 1});
-    if (!factors) {  // of a larger number than is read, if not unknown before
+    if (!factors) {  // unknown, or with a larger number than Factorise() reads
       d = Dim::Unknown();
       continue;
     }

@@ -4,8 +4,7 @@
 //   1. infer()    at import, with symbolic shapes; again per shape class, with concrete ones; and,
 //                 if shapes depend on data, again at run time with the data.
 //   2. compile()  once per node and shape class: everything that can be decided in advance is
-//      decided
-//                 here (strides, ISA, primitives, packed weights), nothing in Run().
+//                 decided here (strides, ISA, primitives, packed weights), nothing in Run().
 //   3. Run()      on the steady-state path: pointers in, results out, no allocation.
 // An operator whose output shapes depend on its own computation (NonZero, Unique) has evaluate()
 // instead of compile().
@@ -196,11 +195,11 @@ struct CompileContext {
   std::span<const TensorDesc> outputs;       // as returned by infer(), with the assigned layouts
   std::span<const Tensor* const> constants;  // constants[i]: input i if it is a constant, or null
   WeightCache& weights;
-  int width = 1;                   // workers that the kernel should be able to use if it is worth
-                                   // it
+  // Workers that the kernel should be able to use if it is worth it.
+  int width = 1;
   KernelChoice* choice = nullptr;  // set by families of several implementations; may be null
-  const Device& device = CpuDevice();  // the device that the kernel runs on; constants are in host
-                                       // memory
+  // The device that the kernel runs on; constants are in host memory.
+  const Device& device = CpuDevice();
 
   bool has_input(int i) const { return i < static_cast<int>(inputs.size()) && inputs[i].present(); }
   const Tensor* constant(int i) const {
@@ -231,7 +230,8 @@ struct BlockedForm {
 struct FusedStep;
 
 struct OperatorDef {
-  std::string domain = {};  // "" for ai.onnx, "chairlift" for the results of our own fusions
+  // "" for ai.onnx, "chairlift" for operators that only our own passes and rules write.
+  std::string domain = {};
   std::string name = {};
   // The first opset of `domain` with this form (after normalisation).
   int min_opset = 1;

@@ -124,10 +124,10 @@ struct PlanStats {
   // why it was refused)".
   struct KernelUse {
     int steps = 0;
-    std::string first;    // the first node that uses it
-    std::string taken;    // "onednn"
-    std::string refused;  // earlier candidates, and why they were refused: "winograd: …;
-                          // upsampling: …"
+    std::string first;  // the first node that uses it
+    std::string taken;  // "onednn"
+    // Earlier candidates, and why they were refused: "winograd: …; upsampling: …".
+    std::string refused;
   };
   std::map<std::string, KernelUse> kernels = {};
 };

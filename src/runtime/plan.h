@@ -50,8 +50,8 @@ struct Step {
 struct LateNode {
   const Node* node = nullptr;
   std::vector<Operand> inputs;
-  int first_output = 0;  // its outputs are late values [first_output, first_output +
-                         // node->outputs.size())
+  // Its outputs are late values [first_output, first_output + node->outputs.size()).
+  int first_output = 0;
 };
 
 // A graph output that a step writes directly.
@@ -76,11 +76,11 @@ struct BoundValue {
 
 // The state at the end of a plan, where its continuation starts.
 struct BindState {
-  std::vector<BoundValue> values;    // by ValueId
-  std::vector<int> nodes;            // not yet planned, in order
-  std::vector<ValueId> late;         // the late values so far; kNoValue for absent outputs
-  size_t fresh_late = 0;             // how many of those, at the end, come from the plan's own late
-                                     // nodes
+  std::vector<BoundValue> values;  // by ValueId
+  std::vector<int> nodes;          // not yet planned, in order
+  std::vector<ValueId> late;       // the late values so far; kNoValue for absent outputs
+  // How many of those, at the end, come from the plan's own late nodes.
+  size_t fresh_late = 0;
   std::vector<PlacedRecord> placed;  // arena memory in use by earlier plans of the run
   std::vector<bool> output_done;     // by index of the graph's outputs
 };
@@ -100,7 +100,7 @@ class Plan {
   size_t arena_bytes = 0;     // from the arena's start, including earlier plans of this run
   PlanStats stats;
 
-  std::unique_ptr<const BindState> rest;  // null where nothing is left to do after this
+  std::unique_ptr<const BindState> rest;  // null if nothing is left to do after this plan
   int64_t number = 0;                     // tells plans apart
 
  private:

@@ -119,8 +119,8 @@ StatusOr<int64_t> Shape::Checked(size_t element_bytes, int64_t max_bytes) const 
   const int64_t limit = max_bytes / static_cast<int64_t>(element_bytes == 0 ? 1 : element_bytes);
   for (int64_t d : dims_) {
     if (d == 0)
-      continue;  // the others are still multiplied by loops over the shape, so they must
-                 // fit too
+      // The others are still multiplied by loops over the shape, so they must fit too.
+      continue;
     if (n > limit / d) {
       return InvalidArgument("shape {} is larger than the limit of {} bytes", ToString(),
                              max_bytes);

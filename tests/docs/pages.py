@@ -7,8 +7,8 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A comment before a block says that it is not run, and why. What is not run is read: its flags, routes and paths.
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
-REASONS = ("docker", "GPU", "network", "root, systemd", "builds for minutes", "python package torch",
-           "python package lightgbm", "python package tensorflow", "python package jax")
+REASONS = ("docker", "GPU", "root, systemd", "builds for minutes", "python package torch",
+           "python package ultralytics", "python package lightgbm", "python package tensorflow", "python package jax")
 
 
 @dataclasses.dataclass

@@ -182,8 +182,9 @@ def make(folder):
     (few / "decode/model.yaml").write_text("python: decode.py:predict\n")
     commands = folder / "bin"
     commands.mkdir()
-    for name in ("chairlift", "curl"):
+    for name in ("chairlift", "curl", "python", "python3", "pip", "hf"):
         script(commands / name, name, folder)
+    script(commands / "optimum-cli", "optimum", folder)
     shutil.copy(ROOT / "README.md", folder)  # a file to classify
     (folder / "examples").mkdir()
     for example in (ROOT / "examples").glob("*.py"):
@@ -202,15 +203,15 @@ def script(path, name, folder):
 class Server:
     """`chairlift serve` with the arguments that a page prints, on free ports of the loopback."""
 
-    def __init__(self, arguments, folder):
+    def __init__(self, arguments, folder, cwd=None):
         said_to = folder / f"server.{os.getpid()}.log"
         self.log = open(said_to, "w", encoding="utf-8")
         command = [str(PROGRAM), "serve", *without_ports(arguments), "--http-port", "0", "--metrics-port", "0",
                    "--drain-seconds", "0"]
         if "--no-timing" not in command:
             command.append("--no-timing")
-        self.process = ending.start(command, cwd=folder, env=environment(folder), stdout=self.log, stderr=self.log,
-                                        stdin=subprocess.DEVNULL)
+        self.process = ending.start(command, cwd=cwd or folder, env=environment(folder), stdout=self.log,
+                                    stderr=self.log, stdin=subprocess.DEVNULL)
         self.ports = None
         for _ in range(900):
             said = said_to.read_text(encoding="utf-8", errors="replace")

@@ -13,7 +13,7 @@ def main():
     folder, fd = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     stop_at = folder / f"stop.{os.getpid()}"
     try:
-        server = sandbox.Server(sys.argv[3:], folder)
+        server = sandbox.Server(sys.argv[3:], folder, pathlib.Path.cwd())
     except RuntimeError as error:
         os.write(fd, str(error).encode()[:60000])
         os.close(fd)

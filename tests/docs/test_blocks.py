@@ -8,12 +8,15 @@ import ast
 import contextlib
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 
+import downloads
 import pages
 import pytest
 import sandbox
@@ -65,9 +68,12 @@ def test_every_block_says_its_language_and_why_it_is_not_run():
 
 
 def run(command, box, **variables):
+    cwd = box
+    if downloads.USED.search(command):
+        cwd = pathlib.Path(tempfile.mkdtemp(dir=box))  # where nothing is but what the block gets
     (box / "ports.json").write_text((box / "all.json").read_text())
     shell = ["bash", "-e", "-o", "pipefail", "-c", command]
-    process = ending.start(shell, cwd=box, env={**sandbox.environment(box), **variables}, text=True, errors="replace",
+    process = ending.start(shell, cwd=cwd, env={**sandbox.environment(box), **variables}, text=True, errors="replace",
                            start_new_session=True,
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -220,6 +226,32 @@ def test_what_is_not_run_is_right_as_far_as_it_can_be_read():
     assert not wrong, "\n".join(wrong)
 
 
+def test_make_knows_how_to_make_the_targets_that_are_not_run():
+    """`make --dry-run`: every prerequisite exists or has a rule."""
+    targets = {word for block in all_blocks("bash") if block.not_run for words in command_lines(block.text)
+               if words[:1] == ["make"] for word in words[1:] if "=" not in word}
+    assert {"run", "test", "deb", "image"} <= targets
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    ran = subprocess.run(["make", "--dry-run", "HTTP_PORT=0", "METRICS_PORT=0", *sorted(targets)], cwd=ROOT, env=own,
+                         capture_output=True, text=True, timeout=LIMIT_S)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="the machine has no systemd")
+def test_the_unit_and_the_limits_of_the_page_are_read_by_systemd(tmp_path):
+    unit = (ROOT / "packaging/debian/chairlift.service").read_text()
+    unit = unit.replace("/usr/bin/chairlift", str(sandbox.PROGRAM)).replace("/etc/chairlift", str(ROOT / "packaging/debian"))
+    (tmp_path / "chairlift.service").write_text(unit)
+    limits = [block.text for block in all_blocks("ini") if block.page == "docs/deploy/systemd.md"]
+    assert len(limits) == 1
+    changes = tmp_path / "chairlift.service.d"
+    changes.mkdir()
+    (changes / "limits.conf").write_text(limits[0])
+    ran = subprocess.run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", tmp_path / "chairlift.service"],
+                         capture_output=True, text=True, timeout=LIMIT_S)
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_commands_within_prose_and_help_exist():
     """`chairlift …` and `make …` in running text, in tables and in the help of the reference."""
     wrong = []
@@ -297,6 +329,68 @@ def test_python_that_is_not_run_compiles():
     for block in all_blocks("python"):
         if block.not_run:
             compile(block.text, str(block), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+# --- blocks that need an exporter ------------------------------------------------------------------
+
+# Where `make exporters` has installed these packages. Blocks that need another are not run.
+EXPORTERS = pathlib.Path(os.environ.get("CHAIRLIFT_EXPORTERS", ROOT / "build/exporters/venv")) / "bin/python"
+INSTALLED = ("python package torch", "python package lightgbm")
+# What PyTorch's programs find: small networks in place of pretrained ones, and the variables that the page speaks of.
+NETWORKS = """
+import pathlib
+import sys
+import types
+import torch
+import transformers
+
+pathlib.Path("llama").mkdir()
+small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=61)
+transformers.AutoModel.from_pretrained = lambda name: transformers.BertModel(transformers.BertConfig(**small))
+transformers.AutoModelForCausalLM.from_pretrained = lambda name: transformers.LlamaForCausalLM(
+    transformers.LlamaConfig(num_key_value_heads=2, **small))
+
+
+def network(*_, **__):
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
+                               torch.nn.Flatten(), torch.nn.Linear(8, 10))
+
+
+sys.modules["torchvision"] = types.SimpleNamespace(models=types.SimpleNamespace(resnet18=network))
+sys.modules["timm"] = types.SimpleNamespace(create_model=network)
+module, images = network().eval(), torch.zeros(2, 3, 224, 224)
+"""
+
+
+def exporter_blocks():
+    return [block for block in all_blocks("python") if block.not_run in INSTALLED]
+
+
+@pytest.mark.skipif(not EXPORTERS.exists(), reason="`make exporters` installs the packages")
+@pytest.mark.parametrize("block", exporter_blocks(), ids=str)
+def test_exports_run(block, tmp_path):
+    """Each writes files; their requests share batches."""
+    package = tmp_path / "package"
+    package.mkdir()
+    for found in (ROOT / ".venv/lib").glob("python3*/site-packages/chairlift"):
+        (package / "chairlift").symlink_to(found)
+    text = block.text
+    if "chairlift." in text:
+        if not (package / "chairlift").exists():
+            pytest.skip("`make python` installs the package")
+        text = f"import chairlift\n{text}"
+    (tmp_path / "block.py").write_text((NETWORKS if "torch" in block.not_run else "") + text)
+    environment = {**sandbox.environment(tmp_path), "PYTHONPATH": str(package)}
+    ran = subprocess.run([EXPORTERS, "block.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                         timeout=2 * LIMIT_S)
+    assert ran.returncode == 0, f"{block}:\n{ran.stdout[-500:]}{ran.stderr[-2500:]}"
+    written = list(tmp_path.rglob("*.onnx"))
+    assert written or "chairlift." in text
+    for file in written:
+        said = subprocess.run([sandbox.PROGRAM, "inspect", file], capture_output=True, text=True, timeout=LIMIT_S,
+                              env=sandbox.environment(tmp_path))
+        assert said.returncode == 0, said.stderr
+        assert "one by one" not in said.stdout.split("diagnosis:")[1].split("\n")[0], said.stdout
 
 
 def settings():

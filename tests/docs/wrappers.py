@@ -26,9 +26,10 @@ def chairlift(arguments, folder):
     folder = pathlib.Path(folder)
     program = os.environ.get("CHAIRLIFT_PROGRAM")
     if arguments[:1] == ["serve"] and "--help" not in arguments:
-        if set(arguments[1:]) in REPOSITORY:
+        if set(arguments[1:]) in REPOSITORY and pathlib.Path.cwd() == folder:
             return
-        arguments = [FEW if one == "models" else one for one in arguments]
+        if pathlib.Path.cwd() == folder:
+            arguments = [FEW if one == "models" else one for one in arguments]
         ready, write = os.pipe()
         child = subprocess.Popen([sys.executable, str(pathlib.Path(__file__).with_name("serving.py")), str(folder),
                                   str(write), *arguments[1:]], pass_fds=[write], start_new_session=True,
@@ -50,6 +51,8 @@ def chairlift(arguments, folder):
 def python(arguments, folder):
     """`.venv/bin/python examples/….py`, and anything else."""
     real = os.environ["CHAIRLIFT_PYTHON"]
+    if arguments[:2] == ["-m", "onnxruntime_genai.models.builder"]:
+        return _downloads().builder(arguments[2:])
     if arguments and pathlib.Path(arguments[0]).parent.name == "examples":
         return _example(arguments[0], arguments[1:], folder)
     os.execv(real, [real, *arguments])
@@ -63,3 +66,26 @@ def _example(script, arguments, folder):
     real = pathlib.Path(__file__).resolve().parents[2] / "examples" / pathlib.Path(script).name
     at = at_ports("http://localhost:8000", folder)
     os.execv(os.environ["CHAIRLIFT_PYTHON"], [os.environ["CHAIRLIFT_PYTHON"], str(real), *arguments, "--url", at])
+
+
+def _downloads():
+    import downloads  # needs what `curl` and `chairlift` start faster without
+    return downloads
+
+
+def pip(arguments, folder):
+    _downloads().pip(arguments)
+
+
+def python3(arguments, folder):
+    if arguments[:2] != ["-m", "venv"]:
+        os.execv("/usr/bin/python3", ["python3", *arguments])
+    _downloads().venv(arguments[2])
+
+
+def hf(arguments, folder):
+    _downloads().hf(arguments)
+
+
+def optimum(arguments, folder):
+    _downloads().optimum(arguments)

@@ -49,8 +49,8 @@ class CellularScheduler final : public RequestTable {
   };
   struct WorkerState {
     int in_flight = 0;     // running tasks
-    CellType decided = 0;  // Fixed run-ahead: the type that it was last given,
-    int left = 0;          // and how many more tasks of that type it may have
+    CellType decided = 0;  // fixed run-ahead: the type that it was last given
+    int left = 0;          // fixed run-ahead: how many more tasks of that type it may have
   };
 
   std::optional<Task> NextTask(WorkerId worker) override;
@@ -351,8 +351,8 @@ void CellularScheduler::Collect(TypeState& type, WorkerId worker, const Fill& fi
       size += node.size();
       type.sizes_ready[entry.list] -= node.size();
       if (!node.tied)
-        ++subgraph.pins;  // otherwise the pin that it had as a ready node becomes
-                          // this pin
+        // Otherwise the pin that it had as a ready node becomes this pin.
+        ++subgraph.pins;
       node.tied = false;
       if (fill.steps > 1) row_steps += from.Steps(index, worker, fill.steps);
       members.push_back({entry.request, index});

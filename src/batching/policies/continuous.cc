@@ -258,14 +258,14 @@ class ContinuousScheduler final : public RequestTable {
 
   const PolicyOptions options_;
   const bool whole_prompts_;
-  std::vector<Live> live_;                // by slot
-  std::map<uint64_t, Slot> queue_;        // waiting for admission, by arrival
-  std::map<uint64_t, Slot> with_pieces_;  // admitted requests with ready parts of prompts, by
-                                          // arrival
-  std::map<uint64_t, Slot> growing_;      // admitted requests that may be preempted, by arrival
-  std::deque<Member> steps_;              // ready steps, in the order in which they became ready
-  int64_t held_ = 0;                      // state of the admitted requests
-  bool short_of_state_ = false;           // a step waits for state
+  std::vector<Live> live_;          // by slot
+  std::map<uint64_t, Slot> queue_;  // waiting for admission, by arrival
+  // Admitted requests with ready parts of prompts, by arrival.
+  std::map<uint64_t, Slot> with_pieces_;
+  std::map<uint64_t, Slot> growing_;  // admitted requests that may be preempted, by arrival
+  std::deque<Member> steps_;          // ready steps, in the order in which they became ready
+  int64_t held_ = 0;                  // state of the admitted requests
+  bool short_of_state_ = false;       // a step waits for state
   bool in_flight_ = false;
   bool stepped_ = false;  // the last task had steps
 };

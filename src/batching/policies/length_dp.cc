@@ -30,8 +30,8 @@ class LengthDpScheduler : public WholeRequestScheduler {
     bool made = false;           // for what waits now
     std::vector<Batch> batches;  // the batch with the oldest request is last
     Duration cost{0};            // of all of them
-    uint64_t released = 0;       // nodes that became ready before this number are no longer held
-                                 // back
+    // Nodes that became ready before this number are no longer held back.
+    uint64_t released = 0;
   };
 
   bool pads() const override { return true; }

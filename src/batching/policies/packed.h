@@ -29,8 +29,8 @@
 //
 // A request that does not fit into the rest of a batch is passed by later requests that fit. It is
 // then the first of the next batch, unless others stand before it. If those have H tokens, at most
-// 2·H / budget + 1 batches start before it: of two batches in a row, the second starts with more
-// than the first lacks to be full.
+// 2·H / budget + 1 batches start before it: the second of two successive batches begins with a
+// request that did not fit into the first, so together they exceed the budget.
 #ifndef CHAIRLIFT_BATCHING_POLICIES_PACKED_H_
 #define CHAIRLIFT_BATCHING_POLICIES_PACKED_H_
 
@@ -48,9 +48,11 @@ inline constexpr int kTokensPatience = 2;
 
 // Workers run batches together if at most this many requests wait per worker.
 inline constexpr int kFewWaiting = 2;
-// They do so if their speed together is at least this part of the sum of their separate speeds,
+// The workers run a batch together only if that reaches this fraction of the sum of their separate
+// speeds,
 inline constexpr double kTeamEfficiency = 0.75;
-// and if a batch is expected to end within this many times the cost of the first waiting request.
+// and only if a batch is expected to end within this many times the cost of the first waiting
+// request.
 inline constexpr int kTeamPatience = 2;
 
 // The smallest budget that is derived from costs (batch_sizes.h). Costs are measured on batches of

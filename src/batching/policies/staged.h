@@ -39,11 +39,12 @@ struct StagedOptions {
   // In addition: a batch that is not split runs a stage in pieces if that takes no longer. The
   // pieces continue separately and meet before the first stage that is better with more of them.
   bool split = false;
-  // Policy III, load diversity: new requests stretch the latest batch,
+  // Policy III, load diversity: new requests join ("stretch") the latest batch.
   bool stretch = false;
-  // unless that batch is older than this (the paper's T_comp_wait). 0: if costs are known, new
-  // requests join unless following is better by the same sum. They never join if, by the costs, an
-  // earlier query would then miss its objective, or a deadline that it meets without them.
+  // A batch older than this accepts no more requests (the paper's T_comp_wait). 0: if costs are
+  // known, new requests join unless the sum of policy II is smaller when they follow. They never
+  // join if, by the costs, an earlier query would then miss its objective, or a deadline that it
+  // meets without them.
   Duration join_window{0};
   // 1: batches run one after the other; 2 and more: as a pipeline with one batch per worker at a
   // stage.

@@ -31,8 +31,8 @@ void WholeRequestScheduler::Ready(std::span<const Member> nodes) {
              .length = of.length,
              .ready = ++ready_};
     const uint64_t turn = nodes_[member.slot].turn;
-    // A client whose requests keep their order has them one by one. The first node of a request
-    // that takes turns alone has no request before it.
+    // Requests of a client that keeps their order do not take turns. Nor does the first node of a
+    // request with a separate turn: no node of that turn comes before it.
     entry.in_line = takes_turns() && of.client == 0 && (turn != 0 || member.node > 0);
     if (entry.in_line) {
       entry.turn = turn != 0 ? turn : ~static_cast<uint64_t>(member.slot);

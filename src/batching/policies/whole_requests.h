@@ -34,7 +34,7 @@ class WholeRequestScheduler : public RequestTable {
       : RequestTable({}), options_(options) {}
 
  protected:
-  // Its place in the order, then its sequence number of becoming ready.
+  // The place in the order, then the number of the node in the order in which nodes became ready.
   using Place = std::pair<uint64_t, uint64_t>;
   struct Entry;
   using Entries = std::map<Place, Entry*>;
@@ -49,12 +49,12 @@ class WholeRequestScheduler : public RequestTable {
     Place place = {};
     bool queued = false;
     Entries::iterator at{};  // in its queue, while it is queued
-    bool in_line = false;    // it takes turns; of `turn`
+    bool in_line = false;    // it takes turns, as part of `turn`
     uint64_t turn = 0;
   };
   struct Queue {
     Entries entries;
-    int64_t size = 0;  // of all of them, and of those in line behind them
+    int64_t size = 0;  // of its entries and of the nodes in line behind them
   };
   struct Work {
     CellType type = 0;
@@ -85,9 +85,9 @@ class WholeRequestScheduler : public RequestTable {
   bool held(const Entry& entry) const { return request(entry.node.slot).held(); }
   // Starts its request, which releases the client's next one, placed after it.
   Member Take(Entry& entry);
-  // What joined the queue when Take() took the last one, from the line behind it; null: nothing.
+  // The node that moved from a line into the queue when Take() last took a node; null: none did.
   const Entry* follower() const { return follower_; }
-  // By worker, what it has.
+  // The running task of each busy worker.
   const absl::flat_hash_map<WorkerId, Work>& busy() const { return busy_; }
   // The first waiting node. At least one node must wait.
   const Entry& first() const { return *queues_.at(heads_.begin()->second).entries.begin()->second; }
@@ -114,11 +114,11 @@ class WholeRequestScheduler : public RequestTable {
   };
 
   Entry& EntryOf(Member member);
-  // Puts it at its place.
+  // Adds a node to its queue, at its place in the order.
   void Enqueue(Entry& entry);
-  // Takes it out. The next in line behind it takes its place.
+  // Removes a node from its queue. The next node in its line, if any, joins the queue.
   void Unqueue(Entry& entry);
-  // One that waits in line waits no longer.
+  // Removes a node from its line.
   void LeaveLine(Entry& entry);
   void EraseIfEmpty(CellType type);
 

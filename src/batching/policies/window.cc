@@ -66,9 +66,9 @@ class WindowScheduler final : public RequestTable {
     uint64_t turn = 0;  // CellGraph::turn
     Turns own;          // used if turn is 0
   };
-  std::vector<OfSlot> turns_;                        // by slot
-  absl::flat_hash_map<uint64_t, Turns> shared_;      // by CellGraph::turn; only while a node is
-                                                     // queued
+  std::vector<OfSlot> turns_;  // by slot
+  // By CellGraph::turn; only while a node is queued.
+  absl::flat_hash_map<uint64_t, Turns> shared_;
   std::vector<std::vector<Place>> queued_as_;        // by slot, node
   absl::flat_hash_map<CellType, TypeQueue> queues_;  // only non-empty queues
   std::set<std::pair<Place, CellType>> heads_;       // the first entry of every queue

@@ -18,10 +18,10 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int64_t kMinRequests = 100;
-constexpr double kMinAchieved = 0.95;     // minimum, relative to the scheduled rate
-constexpr double kMaxLagOfLatency = 0.1;  // maximum generator lag at p99, relative to the median
-                                          // latency
-constexpr double kMaxLagMs = 1.0;         // always allowed
+constexpr double kMinAchieved = 0.95;  // minimum, relative to the scheduled rate
+// Maximum generator lag at p99, relative to the median latency.
+constexpr double kMaxLagOfLatency = 0.1;
+constexpr double kMaxLagMs = 1.0;  // always allowed
 
 // Shared with the answers.
 struct Load {

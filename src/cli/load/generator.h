@@ -19,14 +19,14 @@ namespace chairlift {
 struct LoadReport {
   int64_t scheduled = 0;
   int64_t succeeded = 0;
-  std::map<std::string, int64_t> failures;  // by message; messages that differ only in numbers
-                                            // count as the first one
-  double scheduled_rate = 0;                // requests per second
-  double achieved_rate = 0;                 // successes per second, from the first scheduled to the
-                                            // last answered
+  // By message; messages that differ only in numbers count as the first one.
+  std::map<std::string, int64_t> failures;
+  double scheduled_rate = 0;  // requests per second
+  // Successes per second, from the first scheduled to the last answered.
+  double achieved_rate = 0;
   double mean_ms = 0, p50_ms = 0, p90_ms = 0, p99_ms = 0, max_ms = 0;  // over successes
-  double generator_lag_p99_ms = 0;                                     // how late requests were
-                                                                       // sent
+  // How late requests were sent.
+  double generator_lag_p99_ms = 0;
   bool kept_up = true;     // at least 95% of the rate was answered
   bool sent_late = false;  // the generator itself did not keep up: latencies are too long
   // Empty: VALID. Otherwise every reason why the results are not valid.

@@ -52,8 +52,8 @@ struct ClosedTokenLoad {
   int clients = 1;  // concurrent requests
   double seconds = 10;
   uint64_t seed = 1;
-  std::function<TokenCounts()> next;  // the size of the next request; called by one thread at a
-                                      // time
+  // The size of the next request; called by one thread at a time.
+  std::function<TokenCounts()> next;
   LoadTestOptions options = {};
 };
 

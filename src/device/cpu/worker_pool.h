@@ -82,7 +82,8 @@ class WorkerPool {
   explicit WorkerPool(int workers, int queue_capacity);
   void Main(int index);
   bool RunOne(int index);
-  // Becomes the worker `index`: its thread or a caller of RunHere() must do so to run its jobs.
+  // Makes the calling thread worker `index`, so that it may run that worker's jobs. False if
+  // another thread is that worker now. Called by the worker's own thread and by RunHere().
   bool Take(int index);
   void GiveBack(int index);
   // Claims parts of other workers' jobs until there are none left or this worker has its own job.

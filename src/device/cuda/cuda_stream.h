@@ -62,7 +62,7 @@ class CudaStream final : public Stream {
   struct Handle {
     ~Handle();
     // Free memory is kept by size and reused for work that is enqueued later: that work runs after
-    // all earlier users. Null if the device has no more.
+    // all earlier users. Null if the device is out of memory.
     void* Take(size_t bytes);
     void GiveBack(void* memory, size_t bytes);
 

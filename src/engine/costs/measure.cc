@@ -29,9 +29,9 @@ constexpr TimingEffort kFirstLook = {.rounds = 2};
 constexpr Duration kSlow = std::chrono::milliseconds(20);
 constexpr TimingEffort kFirstLookAtSlow = {.rounds = 1};
 constexpr TimingEffort kSecondLook = {.rounds = 10};
-// More rows count as faster only if they improve throughput by more than this,
+// More rows count as faster only if they improve throughput by more than this factor.
 constexpr double kFaster = 1.03;
-// and after this many consecutive sizes without improvement, larger ones are not tried.
+// After this many consecutive sizes without improvement, larger ones are not tried.
 constexpr int kNotFaster = 3;
 
 // CPU time of this thread: time that other programs take on its core does not count.

@@ -17,8 +17,8 @@
 namespace chairlift {
 
 // Requests that will come to a model, and their expected work, counted in its queue
-// (ModelQueue::coming_ns) while this exists. The model must outlive it. If several are made at the
-// same moment, each has the others either before it or after it.
+// (ModelQueue::coming_ns) while this exists. The model must outlive it. Two instances that are made
+// at the same moment are ordered: exactly one of them counts the other as coming before it.
 class Coming {
  public:
   Coming() = default;
@@ -28,7 +28,7 @@ class Coming {
   Coming& operator=(Coming&& other) noexcept;
 
   void Release();
-  // One of the requests, with its part of the work. There must be one.
+  // Splits off one of the requests, with its part of the work. times() must be at least 1.
   Coming TakeOne();
   int64_t times() const { return times_; }
   Duration work() const { return work_; }
@@ -44,9 +44,9 @@ class Coming {
   Duration work_before_{0};
 };
 
-// The requests that will come of an accepted one: for a request that is not parsed yet, itself; for
-// one to a model whose steps are requests to other models, these. All of them hold it. Requests
-// that have not arrived when the last holder releases it never come. Thread-safe.
+// The requests that will result from an accepted one: the request itself if it is not parsed yet;
+// or, for a model that calls other models, its requests to those. Each of them holds this object.
+// Requests that have not arrived when the last holder releases it never will. Thread-safe.
 class Admission {
  public:
   // `front`: the costs of the model that was asked, which learn from its requests; `bytes`: of the
@@ -58,21 +58,22 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // Requests will come to the model; the first of them is to wait there for `wait` since begun().
-  // Call it before another thread can use this object.
+  // Requests will come to the model; the first of them is expected to wait there for `wait` since
+  // begun(). Call it before another thread can use this object.
   void Expect(std::shared_ptr<Model> model, Coming coming, Duration wait);
-  // One has come: its part, and the wait of the first; 0 for others.
+  // One of them has arrived: its part of the work, and the expected wait if it is the first
+  // (otherwise 0).
   struct Arrival {
     std::optional<Coming> coming;  // absent: it was not expected
     Duration wait{0};
   };
   Arrival Arrived(const Model& model);
-  // A request that had come has left the model.
+  // A request that had arrived has left the model.
   void Ran(const Model& model, const MeasuredCost& cost);
 
-  // The expected wait at the model if the work that was expected there covers `work`, about.
+  // If the work that was expected at the model is at least about `work`: the expected wait there.
   std::optional<Duration> Covers(const Model& model, Duration work) const;
-  // Requests that have not come yet never will.
+  // Gives up the requests that have not arrived.
   void GiveBack();
 
   const std::shared_ptr<RequestCosts>& front() const { return front_; }
@@ -85,7 +86,7 @@ class Admission {
     std::shared_ptr<Model> model;
     Coming coming;
     Duration wait{0};
-    MeasuredCost cost = {};  // of those that have left
+    MeasuredCost cost = {};  // of the requests that have left the model
   };
 
   const FairShare::Client caller_;

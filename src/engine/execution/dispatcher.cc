@@ -67,8 +67,8 @@ void Dispatcher::Cancel(RequestId number) {
     }
     // Delivered on the timer's thread, because the caller may hold locks that the callback takes.
     // What follows (a client's next request may start) is done there too.
-    (void)GiveToTimer(actions, *model);  // the timer ends only after all requests have been
-                                         // answered
+    // The timer ends only after all requests have been answered.
+    (void)GiveToTimer(actions, *model);
     return;
   }
 }

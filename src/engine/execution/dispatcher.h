@@ -129,11 +129,11 @@ class Dispatcher {
   // Work to do when no lock is held.
   struct Actions {
     std::vector<std::shared_ptr<Batch>> batches;
-    std::vector<std::shared_ptr<Batch>> in_lanes;   // for Program::lanes
-    std::vector<WorkerId> searching;                // must look for a task at all models
-    std::vector<std::shared_ptr<Batch>> completed;  // in lanes, completed before their Run()
-                                                    // returned
-    std::vector<std::shared_ptr<Request>> left;     // RequestGraph::Leave()
+    std::vector<std::shared_ptr<Batch>> in_lanes;  // for Program::lanes
+    std::vector<WorkerId> searching;               // must look for a task at all models
+    // In lanes, completed before their Run() returned.
+    std::vector<std::shared_ptr<Batch>> completed;
+    std::vector<std::shared_ptr<Request>> left;  // RequestGraph::Leave()
     std::vector<Outcome> outcomes;
     ResponseSequencer::Ready answers;
     // To be freed.
@@ -178,12 +178,12 @@ class Dispatcher {
   // Likewise: counts a request at the models that it asks (AskedModel::coming), and whether it is
   // admitted to the queue of `model` and to that of each model that it calls.
   Status AdmitWait(Model& model, AskedModels& asked, const FairShare::Client& caller) const;
-  // Whether it may wait at these models, by the bound of `model`. Its expected wait; 0 where that
-  // is not worth knowing.
+  // Checks the expected wait of a request at these models against the bound of `model`. Returns the
+  // wait; 0 if it is not worth knowing.
   StatusOr<Duration> CheckWait(Model& model, std::span<const AskedModel> asked,
                                const FairShare::Client& caller) const;
-  // Refuses what cannot end by its deadline, by measured costs, even if all workers serve it and
-  // what came before.
+  // Refuses a request that, by measured costs, cannot end by its deadline even if all workers serve
+  // it and the requests before it.
   Status AdmitDeadline(const Request& request) const;
   // An admitted request enters the engine.
   void Accept(std::shared_ptr<Request> request, RequestId number);
@@ -213,7 +213,7 @@ class Dispatcher {
   static bool Leave(Request& request, TimePoint now);
   // Ends a request with running nodes. Batches without another request stop early.
   static void Abandon(Request& request, Status why, Actions& actions);
-  // The batch has run.
+  // A batch of the request has run: forgets it.
   static void GetOff(Request& request, const Ride& ride);
   // Answers a request that leaves before its running nodes have ended: they may still read its
   // inputs.
@@ -287,7 +287,7 @@ class Dispatcher {
   const Clock& clock_ = Clock::Steady();
   TraceRecorder trace_;
   std::vector<std::unique_ptr<WorkerMemory>> memory_;  // by worker; each is used by its thread
-  // What tasks in lanes get as their memory: only its limits matter.
+  // The `memory` of tasks in lanes; only its limits are used.
   WorkerMemory lanes_memory_;
   SoloTeam lanes_team_;
   std::atomic<int> waiting_{0};  // over all models

@@ -21,8 +21,8 @@ constexpr int32_t kLargeGraph = 1024;
 // The charge of a request to its caller's share if its cost is unknown.
 constexpr Duration kLeastCharge = std::chrono::microseconds(1);
 
-// Each started MiB of a request of unknown cost counts as at most this, and as this part of the
-// bound.
+// The assumed work of a request of unknown cost, for each started MiB of its inputs: the smaller of
+// this and a part of the bound.
 constexpr Duration kUnknown = std::chrono::milliseconds(100);
 constexpr int kUnknownOfLimit = 16;
 constexpr int64_t kMostUnknownMiB = 4096;

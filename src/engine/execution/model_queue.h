@@ -96,11 +96,12 @@ class ModelQueue {
   // Whether the units of its requests say nothing about their size, because each runs by itself:
   // then WorkOf() counts, not the queue time's units.
   bool counts_by_size() const { return counts_by_size_; }
-  // The bytes of inputs that a request's body is expected to have; and what it had. No lock needed.
+  // The expected bytes of inputs in a request's body, and what the body had, to learn from. No lock
+  // needed.
   int64_t InputBytesOf(const UnreadBody& body) const;
   void LearnInputBytes(const UnreadBody& body, int64_t bytes);
 
-  // A request that was to wait for `expected` has been begun after `waited`.
+  // A request has started after it waited `waited`; its expected wait was `expected`.
   void LearnWait(Duration expected, Duration waited) {
     wait_stretch_.Learn(expected, waited);
     stretch = wait_stretch_.factor();

@@ -10,7 +10,7 @@ bool IsLate(const Request& request, TimePoint now) {
 
 Status LateStatus(const Request& request) {
   const char* const doing = request.start ? "ran" : "waited";
-  // A step has what the whole request has left.
+  // A step has the time that the whole request has left.
   if (request.inside || !request.timeout) {
     return DeadlineExceeded("the timeout passed while the request {}", doing);
   }

@@ -42,8 +42,9 @@ struct Request {
   uint64_t turn = 0;      // CellGraph::turn
   bool has_turn = false;  // it is counted among ModelQueue::turns by itself, not by `admission`
   FairShare::Client caller;
-  Duration expected_wait{0};  // until its model begins it, when it was admitted; 0: not known
-  // What it, and what it is part of, asks of other models. Null where that is nothing, or unknown.
+  Duration expected_wait{0};  // expected when it was admitted, until its first task; 0: not known
+  // The requests to other models that are expected of it, or of the request that it is part of.
+  // Null if there are none, or if they are unknown.
   std::shared_ptr<Admission> admission;
   int64_t input_bytes = 0;
   Coming coming;  // its work here, until it is in the queue
@@ -54,9 +55,8 @@ struct Request {
   // Used by the dispatcher, under the model's lock.
   std::vector<CellType> types;   // held while it is in the engine
   std::vector<CellType> closed;  // by cell: the type of nodes with an empty key
-  absl::flat_hash_map<std::pair<int, absl::InlinedVector<int64_t, 8>>, CellType> open;  // types of
-                                                                                        // other
-                                                                                        // nodes
+  // Types of other nodes, by cell and key.
+  absl::flat_hash_map<std::pair<int, absl::InlinedVector<int64_t, 8>>, CellType> open;
   bool unfolding = false;          // another thread uses `graph` and `types`
   std::optional<TimePoint> start;  // when its first task started
   bool ran = false;                // one of its tasks has ended

@@ -80,9 +80,9 @@ class TraceRecorder {
     int32_t steps = 1;
     int32_t cells = 0;  // total rows of all steps
     int32_t padding_rows = 0;
-    int32_t requests = 0;          // how many entries of requests_, after those of earlier events
-    int32_t nodes = 0;             // how many entries of node_events_, after those of earlier
-                                   // events
+    int32_t requests = 0;  // how many entries of requests_, after those of earlier events
+    // How many entries of node_events_, after those of earlier events.
+    int32_t nodes = 0;
     int64_t start_ns = 0, ns = 0;  // since the recording's start
   };
   using Name = std::pair<std::string, std::string>;  // model, cell

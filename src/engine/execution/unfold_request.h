@@ -16,8 +16,8 @@ namespace chairlift {
 struct Asked {
   InferRequest request;
   Sequences::MissingState state;
-  // If not null, the model's response cache may answer it. If it cannot, its key is stored here, so
-  // that the answer is saved under it.
+  // If not null, the model's response cache may answer it. If the cache cannot, the key is stored
+  // here, under which the answer is to be saved.
   std::shared_ptr<std::optional<ResponseCache::Key>> cache_key;
 };
 

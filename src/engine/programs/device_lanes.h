@@ -53,9 +53,9 @@ class DeviceLanes {
     WorkerMemory memory;
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<Job> jobs;  // guarded by mutex; one at a time, except for a task that follows
-                           // immediately
-    bool ending = false;   // guarded by mutex
+    // Guarded by mutex; one at a time, except for a task that follows immediately.
+    std::deque<Job> jobs;
+    bool ending = false;  // guarded by mutex
     std::thread thread;
 
     void Main();

@@ -28,7 +28,7 @@ namespace chairlift {
 
 struct LoadOptions {
   int workers = 1;
-  Background* background = nullptr;  // for what may take long later on; must outlive the model
+  Background* background = nullptr;  // for slow work after the load; must outlive the model
   bool autotune = false;             // EngineOptions
   bool allow_plugins = false;        // EngineOptions
   bool serve_texts = false;          // EngineOptions
@@ -55,8 +55,8 @@ struct ModelSource {
   std::optional<FunctionConfig> function = {};      // for a Python file
   std::optional<PipelineConfig> pipeline = {};      // without a file
   std::optional<CompletionConfig> completion = {};  // without a file
-  DeclaredPorts ports = {};                         // the configuration's inputs and outputs,
-  RequestRules rules = {};                          // and its rules for requests
+  DeclaredPorts ports = {};  // inputs and outputs that its configuration declares
+  RequestRules rules = {};   // of its configuration
   // The user named this Python file on the command line, so it needs no separate permission.
   bool named_by_user = false;
 };

@@ -10,9 +10,9 @@
 
 namespace chairlift {
 
-class Admission;  // the expected requests of an accepted request to other models
-                  // (execution/admission.h)
-class Model;      // one version as it is served (execution/model.h)
+// The expected requests of an accepted request to other models (execution/admission.h).
+class Admission;
+class Model;  // one version as it is served (execution/model.h)
 class Program;
 
 // A model that is not freed while this exists; it may have been unloaded or replaced.

@@ -43,11 +43,11 @@ struct GraphNode {
   int32_t rows = 1;                       // rows of the cell; tokens if tokens are packed
   std::span<const int64_t> key;           // nodes with the same cell and key may share a task
   std::span<const int32_t> dependencies;  // earlier nodes that it reads or follows; may repeat
-  int32_t follows = -1;                   // the node whose task may run it as a further step; −1:
-                                          // none
-  int32_t count = 1;                      // nodes
-  bool divisible = false;                 // CellGraph::AddDivisible; only for a request of a single
-                                          // node
+  // The node whose task may run it as a further step; −1: none.
+  int32_t follows = -1;
+  int32_t count = 1;  // nodes
+  // CellGraph::AddDivisible; only for a request of a single node.
+  bool divisible = false;
 };
 
 // A node, or a run of them, added to a request's graph after it was unfolded.
@@ -112,8 +112,8 @@ struct TaskNode {
   int32_t rows = 0;                        // as in NodeRef
   bool set_back = false;                   // as in NodeRef
   std::optional<TimePoint> deadline = {};  // of its request
-  const PartStream* parts = nullptr;       // the receiver of parts of its answer; null: there is
-                                           // none
+  // The receiver of parts of its answer; null: there is none.
+  const PartStream* parts = nullptr;
   // Passed with its requests to other models (ModelCalls::Begin). May be null.
   std::shared_ptr<Admission> admission = {};
   // Set by Run():
@@ -131,9 +131,9 @@ struct TaskRun {
   // In the order of their rows, by descending steps; empty if there is only padding.
   std::span<TaskNode> nodes;
   Team& team;
-  int worker = 0;                  // below LoadOptions::workers
-  WorkerMemory& memory;            // the worker's; for lanes a shared one, of which only the limits
-                                   // apply
+  int worker = 0;  // below LoadOptions::workers
+  // The worker's; for lanes a shared one, of which only the limits apply.
+  WorkerMemory& memory;
   const StopFlag* stop = nullptr;  // for a task in a lane; as WorkerMemory::stop
   // For a task in a lane. send_parts(n): parts of the answer of node n's request can be sent before
   // the task ends (RequestGraph::TakeParts). Called by one thread at a time.
@@ -153,8 +153,7 @@ struct TaskResult {
   Duration compute_output{0};
 };
 
-// The contents of a program, for diagnosis and tools. Valid as long as the program. Keys and values
-// of a model that generates.
+// The keys and values of a model that generates, as sizes.
 struct CacheView {
   int64_t blocks = 0, block_tokens = 0, token_bytes = 0;
   int64_t max_length = 0;  // tokens of prompt and answer

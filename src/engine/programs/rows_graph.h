@@ -53,10 +53,11 @@ class RowsGraph : public RequestGraph {
 
 struct RowsGraphOptions {
   int cell = 0;
-  bool padded = false;   // rows are padded to ValidatedRequest::length
-  int32_t max_load = 0;  // of a node (ValidatedRequest::load()), but at least one row; 0: the
-                         // request is one node
-  int at_once = 1;       // nodes that wait or run concurrently; each adds the next
+  bool padded = false;  // rows are padded to ValidatedRequest::length
+  // The most load of a node (ValidatedRequest::load()), but at least one row; 0: the request is one
+  // node.
+  int32_t max_load = 0;
+  int at_once = 1;  // nodes that wait or run concurrently; each adds the next
 };
 std::unique_ptr<RowsGraph> MakeRowsGraph(ValidatedRequest request, const RowsGraphOptions& options);
 

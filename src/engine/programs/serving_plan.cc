@@ -28,9 +28,9 @@ std::string IfSet(T value, T unset) {
 constexpr int kDefaultMaxBatchSize = 32;
 // More rows than this only make a recurrent step on a CPU core longer.
 constexpr int kDefaultMaxCellRows = 64;
-// The largest batch in tokens for which costs are considered,
+// The largest batch in tokens for which costs are considered.
 constexpr int kMaxTokenBudget = 4096;
-// and the default if they are unknown: enough rows for products to run at full speed.
+// The default if costs are unknown: enough rows for products to run at full speed.
 constexpr int kDefaultTokenBudget = 512;
 // Tokens in a step of models that generate.
 constexpr int kDefaultStepTokens = 256;

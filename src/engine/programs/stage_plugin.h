@@ -23,8 +23,8 @@ namespace chairlift {
 class GuardedStagePolicy final : public StagePolicy {
  public:
   static constexpr Duration kSlow = std::chrono::milliseconds(1);
-  static constexpr int kSlowCalls = 16;  // a single slow call may have another cause: a thread
-                                         // loses its core
+  // A single slow call may have another cause: a thread loses its core.
+  static constexpr int kSlowCalls = 16;
 
   // `model`: for the log.
   GuardedStagePolicy(std::string model, std::unique_ptr<StagePolicy> users,

@@ -62,7 +62,7 @@ Contents ContentsOf(const fs::path& folder) {
   return found;
 }
 
-// "v1", "version_2": what a version's folder is not called.
+// Whether the name looks like that of a version but is not a number: "v1", "version_2".
 bool IsLikeVersion(const std::string& name) {
   return !name.empty() && std::isdigit(static_cast<unsigned char>(name.back())) != 0 &&
          (name[0] == 'v' || name[0] == 'V');

@@ -14,7 +14,7 @@ namespace chairlift {
 // The settings of a model.yaml except `cells` and `unfold` (cell_manifest.h), `steps`
 // (pipeline_config.h), `python` (function_config.h) and `versions` (version_policy.h).
 StatusOr<ModelConfig> ReadModelConfig(const YamlValue& settings);
-// Each of them, but for those of the files that are named above; and those of folders and versions.
+// The documentation of these settings; and of those of folders and versions.
 std::vector<SettingInfo> SettingInfos();
 std::vector<SettingInfo> RepositorySettingInfos();
 // The names that ApplySetting() knows.

@@ -6,7 +6,7 @@
 
 namespace chairlift {
 
-// Another at each call. Thread-safe.
+// Returns a different number at each call. Thread-safe.
 int64_t AnySeed();
 
 }  // namespace chairlift

@@ -84,8 +84,8 @@ void Sequences::Expire() {
   const auto running =
       std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
   if (config_.max_sequence_idle_us > running.count())
-    return;  // and now - idle may not be
-             // representable
+    // And now - idle may not be representable.
+    return;
   const TimePoint oldest = now - std::chrono::microseconds(config_.max_sequence_idle_us);
   while (!idle_.empty() && sequences_.at(idle_.front()).used < oldest) {
     sequences_.erase(idle_.front());

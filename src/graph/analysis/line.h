@@ -1,4 +1,5 @@
-// The one algebra of graph/: whole numbers that follow from sizes and from indices along axes.
+// Whole numbers that follow from sizes and from indices along axes: the algebra of all analyses in
+// graph/.
 #ifndef CHAIRLIFT_GRAPH_ANALYSIS_LINE_H_
 #define CHAIRLIFT_GRAPH_ANALYSIS_LINE_H_
 

@@ -23,8 +23,7 @@ bool ChangeLines(Pattern& pattern, const Change& change) {
          std::all_of(pattern.conditions.begin(), pattern.conditions.end(), change);
 }
 
-// Where axes of a result stand behind those of the `before` axes they take the place of: renumbers
-// them from 0 on, and removes the others.
+// A renumbering of axes that follow `before` others: they count from 0, and the others are removed.
 std::vector<int> Behind(size_t before, size_t axes) {
   std::vector<int> to(before + axes, -1);
   for (size_t i = 0; i < axes; ++i) to[before + i] = static_cast<int>(i);
@@ -37,8 +36,8 @@ std::vector<int> Shifted(size_t axes, int by) {
   return to;
 }
 
-// The elements of `data` at places[i] along axis i, which are lines over the axes of the result of
-// dimensions `dims`. Columns keep an axis of their own.
+// The elements of `data` at places[i] along axis i. Places are lines over the axes of the result,
+// which has dimensions `dims`. Columns keep an axis of their own.
 std::optional<Pattern> ElementsAt(const Pattern& data, const std::vector<Line>& places, Dims dims) {
   Pattern result = data;
   if (data.column >= 0) {

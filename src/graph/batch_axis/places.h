@@ -1,6 +1,6 @@
-// Numbers that follow from indices and sizes, the batch size among them, as exporters compute them
-// to look something up: arange(batch) beside arange(keys). What they are is followed element by
-// element (graph/analysis); what reads each row at its own number keeps rows apart.
+// Numbers that follow from indices and sizes, including the batch size. Exporters compute them to
+// look something up: arange(batch) beside arange(keys). Their elements are followed one by one
+// (graph/analysis). A node that reads each row at its own number keeps rows apart.
 #ifndef CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_
 #define CHAIRLIFT_GRAPH_BATCH_AXIS_PLACES_H_
 
@@ -40,7 +40,7 @@ class Places {
   int OwnAxis(const Line& line, const analysis::Pattern& pattern, int64_t inner = 1) const;
   State StateOf(const analysis::Pattern& pattern) const;
   std::optional<Pick> PickOf(ValueId id) const;
-  // Whether it is rows along `axis`, with one entry each.
+  // Whether the value is rows along `axis`, with one entry per row.
   bool PlainRows(ValueId id, int axis) const;
   std::optional<State> Concat(const Context& c) const;
   std::optional<State> Gather(const Context& c) const;

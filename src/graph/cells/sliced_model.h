@@ -60,10 +60,10 @@ struct CellState {
   // lanes.
   int initial = -1;
   Tensor constant;
-  int input = 0;         // of the cell's graph
-  int output = 0;        // of the cell's graph
-  int final_value = -1;  // the value of lanes that holds the last step's state; −1 if nothing reads
-                         // it
+  int input = 0;   // of the cell's graph
+  int output = 0;  // of the cell's graph
+  // The value of lanes that holds the last step's state; −1 if nothing reads it.
+  int final_value = -1;
   // The row that a lane without steps yields: zeros for LSTM, GRU and RNN, as in onnxruntime.
   // Absent: the input of its first step, as for Scan and Loop.
   Tensor without_steps;

@@ -104,7 +104,7 @@ StatusOr<ValueId> KnownValues::Positions(DType dtype, const Pattern& pattern) {
     if (i != axis) others.push_back(i);
   }
   if (!others.empty()) places = Emit("Unsqueeze", {places, Integers(others)});
-  // Sizes that the model takes of the value are those of the whole batch.
+  // Sizes that the model computes from the value are those of the whole batch.
   if (std::find(pattern.dims.begin(), pattern.dims.end(), Line::Batch()) != pattern.dims.end()) {
     CHAIRLIFT_ASSIGN_OR_RETURN(const ValueId shape, Sizes(pattern.dims));
     places = Emit("Expand", {places, shape});

@@ -26,7 +26,7 @@ enum TypeBit : uint32_t {
   kStrings = 1u << AttributeProto::STRINGS,
   kSparse = 1u << AttributeProto::SPARSE_TENSOR,
   kType = 1u << AttributeProto::TYPE_PROTO,
-  kFlag = kInt | 1u << 31,  // 0 or 1; of other numbers, programs do not agree what they mean
+  kFlag = kInt | 1u << 31,  // 0 or 1; programs disagree about other numbers
 };
 
 struct AttributeRow {

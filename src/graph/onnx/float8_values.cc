@@ -21,7 +21,7 @@ constexpr int kBytesInFile = 2;  // TensorProto.UINT8
 // Operators whose output 0 has the elements of input 0.
 constexpr std::string_view kMoveFloat8[] = {"Flatten", "Identity",  "Reshape",
                                             "Squeeze", "Transpose", "Unsqueeze"};
-// Those that read the type or the size of input 0, or make another type of it.
+// Operators that read only the type or the size of input 0, or convert it to another type.
 constexpr std::string_view kReadFloat8[] = {"Cast", "CastLike", "DequantizeLinear", "Shape",
                                             "Size"};
 

@@ -77,9 +77,9 @@ struct Frame {
   GraphBuilder builder;
   Frame* outer = nullptr;  // the graph that contains this sub-graph
   int depth = 0;
-  bool repeats = false;                // it is part of a loop's body
-  std::vector<ValueId> captured = {};  // values of the containing graph, in order of this graph's
-                                       // captures
+  bool repeats = false;  // it is part of a loop's body
+  // Values of the containing graph, in order of this graph's captures.
+  std::vector<ValueId> captured = {};
   std::unordered_map<ValueId, ValueId> imported = {};  // values taken from there
 };
 
@@ -88,8 +88,8 @@ struct Scope;
 // An attribute of a call, which the function's nodes may refer to.
 struct Given {
   const onnx::AttributeProto* proto = nullptr;
-  Scope* home = nullptr;  // the scope where it is written, in which names in a graph attribute are
-                          // resolved
+  // The scope where it is written, in which names in a graph attribute are resolved.
+  Scope* home = nullptr;
 };
 
 // The future name of a value, and what the file declares about it.

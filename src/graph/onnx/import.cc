@@ -51,7 +51,7 @@ Status CheckSize(int64_t size, const ImportOptions& options) {
       size, limit);
 }
 
-// Why a file is not taken, which it begins to say.
+// The error for a file that is not an ONNX model. Its beginning shows what it is instead.
 Status NotOnnx(int64_t size, const ReadAt& read, bool has_no_graph) {
   std::string head(static_cast<size_t>(std::min(size, kFormatBytes)), '\0');
   CHAIRLIFT_RETURN_IF_ERROR(read(/*offset=*/0, std::ssize(head), head.data()));

@@ -1,5 +1,5 @@
-// Which attributes an operator has, by opset. onnx's checker and ONNX Runtime refuse a node with
-// another one, so no working file has any.
+// Which attributes an operator has, by opset. onnx's checker and ONNX Runtime refuse a node with an
+// unknown attribute, so no working file has one.
 #ifndef CHAIRLIFT_GRAPH_ONNX_OPERATOR_ATTRIBUTES_H_
 #define CHAIRLIFT_GRAPH_ONNX_OPERATOR_ATTRIBUTES_H_
 
@@ -9,8 +9,8 @@
 
 namespace chairlift {
 
-// Whether the attribute is a mark of a tool, which says nothing about the result: as for ONNX
-// Runtime, if its name starts with two underscores.
+// Whether a tool left the attribute as a note that does not affect the result: its name starts with
+// two underscores (the rule of ONNX Runtime).
 bool IsMark(std::string_view attribute);
 
 // InvalidArgument if the operator, as it is in that opset of its domain, has no such attribute. OK

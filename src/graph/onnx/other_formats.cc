@@ -111,7 +111,8 @@ std::optional<Format> FormatOf(std::string_view head, int64_t size) {
   return std::nullopt;
 }
 
-// Whether a field of the message, of those that it begins with, is longer than what follows.
+// Whether one of the message's first fields is longer than the rest of the file: the file is cut
+// off.
 bool EndsTooEarly(std::string_view head, int64_t size) {
   const auto varint = [&](size_t& at) {
     uint64_t value = 0;

@@ -1,4 +1,4 @@
-// What a file is that is not an ONNX model, by its first bytes; for errors.
+// Recognises files of other formats by their first bytes, for errors.
 #ifndef CHAIRLIFT_GRAPH_ONNX_OTHER_FORMATS_H_
 #define CHAIRLIFT_GRAPH_ONNX_OTHER_FORMATS_H_
 

@@ -24,7 +24,7 @@ struct Sequence {
 inline constexpr int64_t kMaxSequenceElements = 4096;
 
 bool IsSequenceOperator(const OnnxNode& node);
-// Their names, for the reference.
+// The names of the sequence operators, for the reference.
 std::vector<std::string_view> SequenceOperators();
 
 // An operand of a node with sequences. Neither a sequence nor a value: it is absent.

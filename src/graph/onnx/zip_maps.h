@@ -1,5 +1,5 @@
-// Maps at the ends of a model of ai.onnx.ml, which become tensors: those that ZipMap makes of the
-// columns of a classifier's scores, and those that DictVectorizer reads.
+// Replaces the maps at the ends of a model of ai.onnx.ml by tensors: those that ZipMap makes from a
+// classifier's scores, and those that DictVectorizer reads.
 #ifndef CHAIRLIFT_GRAPH_ONNX_ZIP_MAPS_H_
 #define CHAIRLIFT_GRAPH_ONNX_ZIP_MAPS_H_
 

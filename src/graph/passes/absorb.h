@@ -1,4 +1,4 @@
-// Common part of passes that move the node after another into it.
+// Common part of passes that merge a node into the node that computes its input.
 #ifndef CHAIRLIFT_GRAPH_PASSES_ABSORB_H_
 #define CHAIRLIFT_GRAPH_PASSES_ABSORB_H_
 

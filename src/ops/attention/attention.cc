@@ -1,16 +1,19 @@
 // chairlift::Attention(q, k, v, mask?) -> y: softmax(scale·q·kᵀ + mask)·v for every head of every
 // sequence.
 //
-// Operands of rank 4 whose axes may come in any order: attribute `q_axes` says where batch, head,
-// query and column of [batch, heads, queries, columns] lie in q; k_axes (keys for queries), v_axes
-// and y_axes likewise; [0, 1, 2, 3] where absent. Batch and heads of q, k, v and mask broadcast, as
-// does one query beside a mask of several; with attribute grouped (0) k and v may have fewer heads
-// than q, a divisor. mask is float32, [batch, heads, queries, keys] in this order. Others: scale
-// (1); causal (0): 1 where query i sees keys 0 to i alone, 2 where it sees keys − queries more, so
-// that the last sees all; softcap (0: none) holds scores by a tanh; zeros_for_none (0): not 0 where
-// a query whose scores are all −∞ gets zeros instead of NaN; distances (0): not 0 where the mask is
-// [heads, 2·n − 1], and entry n − 1 + j − i of a head is added to the score of its query i and key
-// j, both below n.
+// Operands have rank 4, with axes in any order: attribute `q_axes` gives the positions of batch,
+// head, query and column in q. k_axes (keys for queries), v_axes and y_axes do the same; the
+// default is [0, 1, 2, 3]. Batch and heads of q, k, v and mask broadcast, and so does a mask of one
+// query. mask is float32 [batch, heads, queries, keys], in this order. The other attributes, with
+// their defaults:
+//   scale (1)           a factor for q·kᵀ
+//   grouped (0)         not 0: k and v may have fewer heads than q, a divisor
+//   causal (0)          1: query i attends to keys 0 to i; 2: to keys − queries more, so that the
+//                       last query attends to all
+//   softcap (0)         not 0: a tanh limits scores to ± this
+//   zeros_for_none (0)  not 0: a query whose scores are all −∞ gets zeros instead of NaN
+//   distances (0)       not 0: mask is [heads, 2·n − 1]; entry n − 1 + j − i of a head is added to
+//                       the score of its query i and key j, both below n
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -70,7 +73,7 @@ struct Widest {
   }
 };
 
-// With fewer heads of keys than of queries, each of theirs serves several of these.
+// If there are fewer key heads than query heads, each key head serves several query heads.
 Status CheckGroups(const Dim& heads, const Dim& of_keys) {
   if (!heads.known() || !of_keys.known()) return absl::OkStatus();
   if (of_keys.value() == 0 ? heads.value() == 0 : heads.value() % of_keys.value() == 0) {
@@ -135,8 +138,8 @@ Status InferAttention(InferContext& context) {
   return absl::OkStatus();
 }
 
-// How far apart neighbours along each of batch, head, row and column lie. It is 0 along the first
-// `shared` of these if they have one entry, which serves all.
+// Strides along batch, head, row and column. Among the first `shared` of these, an axis of one
+// entry has stride 0, so that the entry serves all.
 Strides StridesOf(const Shape& shape, const Axes& axes, size_t shared) {
   Strides strides{};
   for (size_t place = 0; place < 4; ++place) {
@@ -264,7 +267,7 @@ class Attention final : public Kernel {
   AttentionHeads all_;
 };
 
-// Scores, and weighted values. If causal, the masked half counts too.
+// For scores and for weighted values. If causal, the masked half counts, too.
 double AttentionMultiplyAdds(const Attributes& attributes, std::span<const TensorDesc> in,
                              std::span<const TensorDesc>) {
   const auto k = ReadAxes(attributes, "k_axes"), v = ReadAxes(attributes, "v_axes");

@@ -15,9 +15,9 @@ namespace {
 
 constexpr uint64_t kMostWorkspace = uint64_t{32} << 20;  // bytes
 constexpr size_t kWorkspaceAlignment = 256;              // bytes
-constexpr size_t kScratchAlignment = 64;                 // bytes, of the scratch memory from the
-                                                         // caller
-constexpr uint32_t kVectorAlignment = 16;                // bytes
+// Bytes, of the scratch memory from the caller.
+constexpr size_t kScratchAlignment = 64;
+constexpr uint32_t kVectorAlignment = 16;  // bytes
 
 Status Blas(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return {};

@@ -101,9 +101,9 @@ class StepKernel {
 
   StepSpec spec_;
   CellWeights weights_;
-  int64_t stride_ = 0;       // of copied rows
-  bool two_phases_ = false;  // the reset state of all units is needed before the hidden gate's
-                             // product
+  int64_t stride_ = 0;  // of copied rows
+  // The reset state of all units is needed before the hidden gate's product.
+  bool two_phases_ = false;
 };
 
 extern template class StepKernel<float>;

@@ -33,12 +33,12 @@ class Fft {
   void Bluestein(const Complex* in, Complex* out, Complex* scratch) const;
 
   int64_t length_;
-  std::vector<int64_t> radices_;      // their product is the length
-  std::vector<Complex> twiddles_;     // exp(−2πi·j / length)
-  std::unique_ptr<Fft> convolution_;  // Bluestein: the transform of a power of two of at least
-                                      // 2·length − 1
-  std::vector<Complex> chirp_;        // exp(−πi·j² / length)
-  std::vector<Complex> filter_;       // the transform of the chirp's conjugate
+  std::vector<int64_t> radices_;   // their product is the length
+  std::vector<Complex> twiddles_;  // exp(−2πi·j / length)
+  // Bluestein: the transform of a power of two of at least 2·length − 1.
+  std::unique_ptr<Fft> convolution_;
+  std::vector<Complex> chirp_;   // exp(−πi·j² / length)
+  std::vector<Complex> filter_;  // the transform of the chirp's conjugate
 };
 
 }  // namespace chairlift

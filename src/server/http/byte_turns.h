@@ -36,7 +36,7 @@ class ByteTurns {
     ++tasks_;
   }
 
-  // There must be one.
+  // The next task, removed. At least one task must wait.
   Task Take() {
     const auto [served, client] = *order_.begin();
     const auto found = clients_.find(client);

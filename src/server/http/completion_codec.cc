@@ -405,8 +405,8 @@ struct CompletionDecoder::Impl {
       } else if (key == "max_completion_tokens") {
         max_completion_tokens = true;
       } else if (key == "n") {
-        (void)ConvertInteger(value, &answers);  // if it is not an integer, it is refused as an
-                                                // input
+        // If it is not an integer, it is refused as an input.
+        (void)ConvertInteger(value, &answers);
       }
     }
     CHAIRLIFT_ASSIGN_OR_RETURN(

@@ -1,5 +1,5 @@
-// OpenAI's completion requests and answers (docs/guides/embeddings.md), for models that generate
-// text:
+// OpenAI's completion requests and answers (docs/guides/language-models.md), for models that
+// generate text:
 //
 //   POST /v1/completions       {"model": "gpt2", "prompt": "Once", "max_tokens": 20,
 //                               "stream": true, …}

@@ -75,9 +75,9 @@ StatusOr<Shape> Filled(const Shape& given, const TensorSpec& spec, bool batches)
 
 // Inputs that are lists of token lists of any lengths (docs/guides/language-models.md).
 constexpr std::string_view kListsOfTokens[] = {"stop_sequences", "bad_words_ids"};
-constexpr int64_t kFiller = -1;     // padding of shorter lists
-constexpr size_t kMostLists = 256;  // maximum number of lists, and of tokens in a list; the model
-                                    // accepts fewer
+constexpr int64_t kFiller = -1;  // padding of shorter lists
+// Maximum number of lists, and of tokens in a list; the model accepts fewer.
+constexpr size_t kMostLists = 256;
 
 // Nothing if the value is not a list of lists of integers, or has too many.
 std::optional<Tensor> ReadLists(dom::element value) {

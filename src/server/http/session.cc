@@ -18,8 +18,8 @@ namespace chairlift::http {
 namespace {
 
 constexpr size_t kInputBytes = 8192;
-constexpr size_t kReadBytes = 256 << 10;          // of a body, before other connections get their
-                                                  // turn
+// Bytes of a body to read before other connections get their turn.
+constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kLargeBodyBytes = 1 << 20;       // slow to free
 constexpr std::string_view kProbe = "HTTP/1.1 ";  // every answer begins with it
 // For a request that is in transit to a connection that must end.

@@ -89,8 +89,9 @@ InferRequest::Caller Session::Caller() const {
   return {.group = client_->number, .member = submitted_ > 0 ? static_cast<uint64_t>(fd_) + 1 : 0};
 }
 
-// A place for a request whose body takes long to read. False: it was refused. The model admits the
-// request after it is read if its body names it between long values, or is compressed.
+// Takes a place for a request whose body takes long to read. False: it was refused. If the body is
+// compressed, or has the model's name between long values, the request is admitted after it is
+// read.
 bool Session::Reserve(std::string_view body, const UnreadBody& unread) {
   std::string model = route_.model, version = route_.version;
   if (InfersTexts(route_.endpoint) || Completes(route_.endpoint)) {

@@ -12,13 +12,13 @@ enum class ErrorKind {
   kInvalidRequest,  // sending it again will not help
   kNotFound,        // no such model, version or region
   kForbidden,       // not allowed by the server's settings
-  kClientLimit,     // this client has its full share; it may retry when its other requests have
-                    // ended
-  kBusy,            // a queue or budget of the server is full; retry later
-  kTimeout,         // the request's deadline passed
-  kNotReady,        // loading, draining or stopped; retry later
-  kCancelled,       // by the client
-  kInternal,        // a bug in Chairlift
+  // This client has its full share; it may retry when its other requests have ended.
+  kClientLimit,
+  kBusy,       // a queue or budget of the server is full; retry later
+  kTimeout,    // the request's deadline passed
+  kNotReady,   // loading, draining or stopped; retry later
+  kCancelled,  // by the client
+  kInternal,   // a bug in Chairlift
 };
 
 struct Error {

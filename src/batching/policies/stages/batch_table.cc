@@ -73,8 +73,8 @@ void BatchTable::Update(int32_t stage, const BatchPart& part) {
 
 bool BatchTable::CaughtUp(int32_t stage, StagedBatchId batch) const {
   const Row& row = rows_.at(batch);
-  const bool apart = row.joins_after >= 0 && row.joins_after != stage;  // some queries may be
-                                                                        // beyond it
+  // Some queries may be beyond it.
+  const bool apart = row.joins_after >= 0 && row.joins_after != stage;
   return !apart && row.front == stage && row.completed[static_cast<size_t>(stage)] == row.size;
 }
 

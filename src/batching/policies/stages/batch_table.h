@@ -85,7 +85,7 @@ class BatchTable {
   bool empty() const { return rows_.empty(); }
   const std::map<StagedBatchId, Row>& rows() const { return rows_; }
   const Row& row(StagedBatchId batch) const { return rows_.at(batch); }
-  // Ignores batches made by SplitOff().
+  // The latest batch that was not made by SplitOff().
   std::optional<StagedBatchId> latest() const;
 
  private:

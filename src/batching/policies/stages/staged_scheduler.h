@@ -99,7 +99,7 @@ class StagedScheduler final : public RequestTable {
   StagedBatchId MakeNew(Pipeline& pipeline, int32_t pair, std::span<const Slot> slots, bool starts);
   void MakeStretched(Pipeline& pipeline, StagedBatchId id, std::span<const Slot> slots);
   // The earliest due time among a batch's queries that would be on time if no query joined. `old`:
-  // what the batch has.
+  // the batch's present load.
   std::optional<TimePoint> FirstDue(const Pipeline& pipeline, StagedBatchId id, Load old) const;
   // Whether the batch would end after `due` if `more` joined it. False if some cost is unknown.
   bool EndsAfter(const Pipeline& pipeline, StagedBatchId id, Load old, Load more,

@@ -72,7 +72,7 @@ class StepCosts final : public CostModel {
   Duration Cost(CellType type, int32_t rows, int32_t length) const override;
   Duration FixedCost(CellType type) const override;
 
-  // A task took so long.
+  // A task took `took`.
   void Learn(const Task& task, Duration took);
 
  private:

@@ -73,9 +73,9 @@ struct Seq2SeqUnfold {
   std::vector<StateFeed> states;
   int64_t go = 0;
   int64_t eos = 0;
-  int64_t extra_length = 0;  // the maximum number of tokens of an answer beyond the length of its
-                             // request
-  std::string tokens_name;   // the model's outputs
+  // The maximum number of tokens of an answer beyond the length of its request.
+  int64_t extra_length = 0;
+  std::string tokens_name;  // the model's outputs
   std::string lengths_name;
 };
 // A state that is passed up a binary tree.

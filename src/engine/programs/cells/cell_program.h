@@ -28,10 +28,10 @@ struct CellProgram {
     const auto at = static_cast<size_t>(cell);
     return at < feeds.size() ? std::span<const int>(feeds[at]) : std::span<const int>();
   }
-  std::shared_ptr<const SlicedModel> sliced;  // how it was cut, without graphs; null: it was not
-                                              // cut
-  std::vector<std::string> outputs;           // names of the model's outputs
-  bool users_unfolder = false;                // from a plugin: may take any time
+  // How it was cut, without graphs; null: it was not cut.
+  std::shared_ptr<const SlicedModel> sliced;
+  std::vector<std::string> outputs;  // names of the model's outputs
+  bool users_unfolder = false;       // from a plugin: may take any time
 };
 
 // The cells of a model that was cut automatically.

@@ -255,7 +255,9 @@ class CellRequest final : public RequestGraph, public CellGraphBuilder {
                       GoesOn&& goes_on);
   bool Wanted(const AnswerPart& part);
   bool IsNode(NodeId node) const { return node >= 0 && node < num_nodes(); }
-  // For a run that has started: those that feed its first step. For one that has ended: the others.
+  // Releases the outputs that a run reads: with `fed`, what only its first step reads in place of
+  // the previous step's result (when it has started); without, all other sources (when it has
+  // ended).
   void ReleaseSources(const Run& run, bool fed);
   void NoteGrown();
   // For nodes [first, end).

@@ -197,8 +197,8 @@ void CellRequest::CutAfter(NodeId node) {
   after.kept = std::exchange(before.kept, false);
   after.readers = std::exchange(before.readers, 0);
   after.dependencies = static_cast<int32_t>(dependencies_.size());
-  after.num_dependencies = 1;  // other inputs of its first node: the run has already waited for
-                               // them
+  // Other inputs of its first node: the run has already waited for them.
+  after.num_dependencies = 1;
   dependencies_.push_back(node);
   after.sources = static_cast<int32_t>(sources_.size());
   for (size_t i = 0; i < inputs; ++i) {

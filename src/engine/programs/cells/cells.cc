@@ -117,8 +117,8 @@ class CellsProgram final : public Program {
   // The maximum number of cells that a request has unfolded into per open place; 0: none so far.
   std::atomic<int64_t> cells_per_place_{0};
   std::atomic<float> runs_per_place_{0};  // the same for runs
-  std::atomic<int64_t> most_runs_{0};     // of a request: the number is the same for chains of any
-                                          // length
+  // The most runs of a request so far; a chain of any length is one run.
+  std::atomic<int64_t> most_runs_{0};
 };
 
 StatusOr<ProgramView> CellsProgram::View() {

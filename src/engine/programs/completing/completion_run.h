@@ -33,9 +33,9 @@ struct CompletionRequest {
   Tensor text, options;            // inputs of the tokenizer: by prompt
   std::vector<NamedTensor> given;  // inputs of the model, except its prompt and seed
   std::optional<int64_t> seed = {};
-  int64_t answers = 1;             // per prompt
-  bool beams = false;              // all from one beam search; if false, each answer is a separate
-                                   // request
+  int64_t answers = 1;  // per prompt
+  // All from one beam search; if false, each answer is a separate request.
+  bool beams = false;
   bool echo = false;               // each answer starts with its prompt
   bool no_tokens = false;          // nothing is generated: answers are only echoes
   std::vector<std::string> stops;  // strings
@@ -118,7 +118,8 @@ class CompletionRun : public std::enable_shared_from_this<CompletionRun> {
     explicit Answer(const std::vector<std::string>& stops) : stop(stops) {}
 
     std::vector<int64_t> ids;     // the end of the prompt, if it is continued; then the answer's
-    size_t window = 0, read = 0;  // the ids whose text was sent begin, and end
+    size_t window = 0, read = 0;  // ids [window, read) gave the text that was sent; they are read
+                                  // again with the next ids
     size_t sent = 0;              // ids that were sent to the detokenizer
     bool reading = false;         // the detokenizer is working on them
     bool complete = false;        // no more tokens will come

@@ -15,7 +15,7 @@
 
 namespace chairlift {
 
-// In both directions.
+// The largest length penalty; its negative is the smallest.
 inline constexpr float kMostLengthPenalty = 10.0f;
 
 struct BeamOptions {
@@ -37,7 +37,8 @@ struct Continuation {
 };
 
 // From `scores`, by token, those that Advance() may need: all in `ends` (tokens that end), and the
-// best `beams` of the others. `all_end`: those end too. Omits −∞. No score may be NaN.
+// best `beams` of the others. `all_end`: the others end the answer, too. Omits −∞. No score may be
+// NaN.
 std::vector<Continuation> TopContinuations(std::span<const float> scores,
                                            std::span<const int64_t> ends, bool all_end,
                                            int64_t beams);

@@ -52,7 +52,7 @@ class GenerationInputs {
   Status CheckLength(const InferRequest& request, ValidatedRequest& validated) const;
   // `own_start`: the tokens before the answer come from the request instead of the files.
   Status CheckTokenLists(const ValidatedRequest& validated, bool own_start) const;
-  // Those in the model's vocabulary.
+  // The tokens among these that are in the model's vocabulary.
   std::vector<int64_t> Known(std::span<const int64_t> tokens) const;
 
   const GenerationConfig config_;

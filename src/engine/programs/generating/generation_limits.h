@@ -36,8 +36,8 @@ struct GenerationLimits {
   Penalties penalties = {};
   SamplingOptions sampling = {};
   BeamOptions beams = {};
-  int64_t logprobs = -1;  // the number of most likely tokens to report besides the selected one;
-                          // −1: no logprobs
+  // The number of most likely tokens to report besides the selected one; −1: no logprobs.
+  int64_t logprobs = -1;
 };
 
 // The forced next token after `answer` tokens of the answer and a prompt of `prompt` tokens; −1:

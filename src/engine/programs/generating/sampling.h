@@ -17,7 +17,7 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
-// kInvalidArgument.
+// The error if every token is excluded: kInvalidArgument.
 Status NoTokenMayFollow();
 
 // Token number `place` of an answer. It depends only on logits, options and place, not on other

@@ -390,7 +390,7 @@ class PipelineProgram final : public Program {
 
   StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
     CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, Program::Validate(request));
-    // They are large: only requests that name them get them.
+    // Token vectors are large: only requests that name this output get it.
     if (request.outputs.empty()) std::erase(validated.outputs, TokensOutput());
     validated.seed = validated.draw = request.seed;
     if (!request.seed && Draws()) validated.draw = AnySeed();

@@ -69,9 +69,9 @@ struct PipelineConfig {
 // Reads `steps`, `inputs` and `outputs` of a model.yaml; nothing if it has no `steps`.
 // InvalidArgument if it also has settings that a pipeline does not use.
 StatusOr<std::optional<PipelineConfig>> ReadPipelineConfig(const YamlValue& settings);
-// Their names.
+// The documentation of these settings.
 std::vector<SettingInfo> PipelineSettingInfos();
-// Whether it is one of the settings of all models that pipelines have as well.
+// Whether `name` is a setting of all models that a pipeline may have, too.
 bool IsPipelineOption(const std::string& name);
 
 // "step 2 (minilm)", for messages; `index` counts from 0.

@@ -82,7 +82,7 @@ Status ApplyFunctionSettings(const std::map<std::string, std::string>& settings,
                              FunctionConfig& config);
 // Whether there is a setting with that name, other than `python`.
 bool IsFunctionSetting(const std::string& name);
-// All of them, `python` included, and their names.
+// The documentation of all these settings, `python` included, and their names.
 std::vector<SettingInfo> FunctionSettingInfos();
 std::vector<std::string> FunctionSettingNames();
 

@@ -475,7 +475,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
   TaskResult times_;
   std::vector<Tensor> carried_;  // between two stages, of the only running batch
   bool alone_ = false;
-  bool worker_ended_ = false;  // the one that had them all
+  bool worker_ended_ = false;  // the worker that ran all requests together has ended
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 namespace chairlift {
 
-// The inputs and outputs whose rows are not equal in shape.
+// Which inputs and outputs are ragged: their rows have different lengths.
 struct TensorForms {
   explicit TensorForms(const WorkerReady& ready);
   // The rows of a request in one tensor all have the same length.
@@ -25,9 +25,9 @@ struct TensorForms {
   const std::vector<bool> inputs, outputs;
   const int input;  // the first ragged input
   const bool any;
-  std::vector<size_t> texts;     // inputs of kBytes
-  std::vector<int> own_offsets;  // by output: the index of its own offsets after the outputs; −1:
-                                 // none
+  std::vector<size_t> texts;  // inputs of kBytes
+  // By output: the index of its own offsets after the outputs; −1: none.
+  std::vector<int> own_offsets;
   size_t num_own = 0;
 };
 

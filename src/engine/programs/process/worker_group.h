@@ -50,8 +50,8 @@ class FunctionBatch {
   virtual bool wanted() const = 0;
   // Rows whose results are no longer needed. Each row is returned once.
   virtual std::vector<CancelledRows> TakeLeft() = 0;
-  // It was begun before with others, and its worker ended: that it ends again says nothing of the
-  // function.
+  // Whether this is a second attempt, of one request of a batch whose worker had ended. If a worker
+  // ends again, that request is the cause, not the function.
   virtual bool retried() const = 0;
   // For a stream: whether it may produce more, or must wait until its output has been read.
   virtual bool MayGoOn(TimePoint now) = 0;
@@ -143,12 +143,12 @@ class WorkerGroup {
     std::deque<InFlight> in_flight;  // in the order of the protocol
     int writing = 0;                 // slots being filled with inputs
     TimePoint front_begun;           // when the first in flight could start
-    TimePoint front_since;           // when the first could start, or when it produced its last
-                                     // step
-    std::optional<uint64_t> held;    // bytes that the first has asked for, withheld until its
-                                     // output is read
-    TimePoint deadline;              // for loading, or for ending
-    int64_t batches = 0;             // computed
+    // When the first could start, or when it produced its last step.
+    TimePoint front_since;
+    // Bytes that the first has asked for, withheld until its output is read.
+    std::optional<uint64_t> held;
+    TimePoint deadline;   // for loading, or for ending
+    int64_t batches = 0;  // computed
     bool spare = false;
     bool worn = false;     // must be replaced
     bool closing = false;  // gets no more batches and must end

@@ -65,8 +65,8 @@ void WorkerGroup::TakePart(const std::shared_ptr<Worker>& worker, const WorkerPa
     const Lock lock(mutex_);
     const InFlight& front = worker->in_flight.front();  // it stays: only this thread removes it
     if (!front.cancelled.ok())
-      return;  // the worker does not know of the
-               // cancellation yet
+      // The worker does not know of the cancellation yet.
+      return;
     batch = front.batch.get();
     region = worker->slots[static_cast<size_t>(front.slot)].output.get();
     worker->front_since = clock_.Now();  // it is working

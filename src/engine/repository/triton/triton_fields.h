@@ -18,8 +18,8 @@ namespace chairlift {
 
 enum class FieldUse {
   kHonoured,
-  kRefused,  // it would change an answer, the protocol, or which requests are answered: the load is
-             // refused
+  // It would change an answer, the protocol, or which requests are answered: the load is refused.
+  kRefused,
   kIgnored,  // it has no such effect: logged once
 };
 

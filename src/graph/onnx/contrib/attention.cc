@@ -98,8 +98,8 @@ ValueId PaddingMask(Maker& make, size_t input, const Operands& o) {
 // them the last query belongs to the last key.
 ValueId CausalMask(Maker& make, const Operands& o, ValueId past) {
   if (make.attributes().Int("unidirectional", 0) != 1)
-    return kNoValue;  // with onnxruntime's
-                      // meaning
+    // With onnxruntime's meaning.
+    return kNoValue;
   ValueId queries = Positions(make, Tokens(make, o.q));
   const SymbolicShape q = make.shape(o.q), k = make.shape(o.k);
   const bool same = q.has_rank() && k.has_rank() && q[2].Same(k[2]);

@@ -88,7 +88,7 @@ Status BecomeLookup(Maker& make, const Tensor& keys, const Tensor& values, const
   return make.Become("Identity", {found});
 }
 
-// The entries from the last to the first, for operators of which the last of equal keys counts.
+// The entries from the last to the first, for operators that use the last of several equal keys.
 Tensor Reversed(const Tensor& list) {
   if (list.dtype() == DType::kBytes) {
     const auto texts = TextsOf(list);
@@ -109,7 +109,7 @@ Tensor Numbered(int64_t count) {
   return numbers;
 }
 
-// Numbers of strings, or strings of numbers, by the type of the input.
+// Maps strings to numbers or numbers to strings, depending on the type of the input.
 Status BecomeMapper(Maker& make, const Tensor& texts, const Tensor& numbers) {
   const bool to_number = make.info(make.in(0)).dtype == DType::kBytes;
   const Tensor& values = to_number ? numbers : texts;

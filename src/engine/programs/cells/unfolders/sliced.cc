@@ -119,11 +119,12 @@ class SlicedUnfolder final : public Unfolder {
   };
   // Where a value's rows are.
   struct Place {
-    // Either one tensor of all lanes' rows, one after the other,
+    // Either one tensor of all lanes' rows, one after the other: an input of the request, or
+    // written by nodes.
     int tensor = -1;
     Tensor rows;  // from the request's inputs
-    // which nodes write unless it is an input: for each lane consecutive nodes of `chunk` tokens
-    // each. In a chain, each follows the previous one.
+    // The nodes that write the tensor; empty for an input. For each lane, consecutive nodes of
+    // `chunk` tokens each. In a chain, each follows the previous one.
     std::vector<NodeId> writers;
     std::vector<int64_t> steps;  // by lane: number of tokens written
     bool chain = false;
