@@ -102,11 +102,12 @@ HWY_INLINE V Smaller(V a, V b) {
 #endif
 }
 
-// exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp; 0 below -87.33 (where
-// the result would be subnormal), infinity above 88.72. The polynomial is XNNPACK's minimax fit of
-// degree 5. This one is only for x in that range:
-HWY_INLINE FloatVec VExpInRange(FloatTag d, FloatVec x) {
-  const hn::RebindToUnsigned<FloatTag> du;
+// exp(x) = 2^n p(r) with n the nearest integer to x / ln 2: at most 2 ulp. The polynomial is
+// XNNPACK's minimax fit of degree 5. `biased` has n in the low bits of its mantissa.
+struct ExpParts {
+  FloatVec p, biased;
+};
+HWY_INLINE ExpParts SplitExp(FloatTag d, FloatVec x) {
   // Adding 1.5 * 2^23 leaves n in the low bits of the mantissa.
   const auto magic = hn::Set(d, 12582912.0f);
   const auto biased = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
@@ -119,11 +120,24 @@ HWY_INLINE FloatVec VExpInRange(FloatTag d, FloatVec x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0x1.FFFDC6p-2f));
   p = hn::MulAdd(p, r, hn::Set(d, 0x1.FFFFF6p-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  // n onto the exponent.
-  return hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, biased))));
+  return {p, biased};
 }
+// For x in [-87.33, 88.37], where 2^n is a normal number, and NaN. A NaN stays one whatever its
+// payload is: it is multiplied, and not an integer to add to.
+HWY_INLINE FloatVec VExpInRange(FloatTag d, FloatVec x) {
+  const hn::RebindToUnsigned<FloatTag> du;
+  const ExpParts parts = SplitExp(d, x);
+  const auto power =
+      hn::Add(hn::ShiftLeft<23>(hn::BitCast(du, parts.biased)), hn::BitCast(du, hn::Set(d, 1.0f)));
+  return hn::Mul(parts.p, hn::BitCast(d, power));
+}
+// For all x: 0 below -87.33 (where the result would be subnormal), infinity above 88.72.
 HWY_INLINE FloatVec VExp(FloatTag d, FloatVec x) {
-  const auto scaled = VExpInRange(d, x);
+  const hn::RebindToUnsigned<FloatTag> du;
+  const ExpParts parts = SplitExp(d, x);
+  // n onto the exponent: it may be 128.
+  const auto scaled = hn::BitCast(
+      d, hn::Add(hn::BitCast(du, parts.p), hn::ShiftLeft<23>(hn::BitCast(du, parts.biased))));
   const auto y = hn::IfThenElse(hn::Le(x, hn::Set(d, 88.7228317f)), scaled, hn::Add(x, hn::Inf(d)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), y);
 }

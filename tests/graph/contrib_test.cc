@@ -1135,6 +1135,21 @@ TEST_F(ContribTest, ProductsOfIntegersAreExact) {
               ElementsAre(13, 24));
 }
 
+// ONNX Runtime answers a scale alone in float32, divided by that scale.
+TEST_F(ContribTest, QGemmNeedsBothOrNeitherOfWhatQuantizesItsResult) {
+  for (const auto& [scale, zero] : {std::pair("ys", ""), std::pair("", "yz")}) {
+    ContribNode gemm("QGemm", {"a", "as", "az", "b", "bs", "bz", "", scale, zero});
+    gemm.model.Input("a", kUInt8, {1, 2}).Floats("as", {}, {0.5f}).Floats("bs", {}, {1});
+    gemm.model.Floats("ys", {}, {0.5f});
+    auto* b = gemm.model.Tensor("b", kUInt8, {2, 2});
+    for (const int v : {1, 3, 2, 4}) b->add_int32_data(v);
+    for (const char* name : {"az", "bz", "yz"}) {
+      gemm.model.Tensor(name, kUInt8, {})->add_int32_data(1);
+    }
+    EXPECT_THAT(RefusedBecause(gemm), HasSubstr("only one of y_scale and y_zero_point"));
+  }
+}
+
 TEST_F(ContribTest, DynamicQuantizeMatMulIsCloseToTheProduct) {
   ContribNode m("DynamicQuantizeMatMul", {"a", "b", "bs", "", "bias"});
   m.model.Input("a", kFloat, {"n", 2}).Floats("bs", {}, {0.5f}).Floats("bias", {2}, {10, 20});

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
@@ -24,6 +26,10 @@ struct Case {
 
 class AttentionTest : public ::testing::Test {
  protected:
+  static Tensor Room(size_t bytes) {
+    return Tensor::Allocate(DType::kUInt8, {static_cast<int64_t>(bytes)});
+  }
+
   std::vector<float> Floats(int64_t n) {
     std::normal_distribution<float> normal;
     std::vector<float> out(n);
@@ -63,11 +69,8 @@ class AttentionTest : public ::testing::Test {
     if (c.mask != Case::kNone) head.mask = mask.data();
     head.mask_row = c.mask == Case::kKeys ? 0 : c.keys;
 
-    const auto room = [](size_t bytes) {
-      return Tensor::Allocate(DType::kUInt8, {static_cast<int64_t>(bytes)});
-    };
-    Tensor packed = room(PackedHeadBytes(c.keys, c.head_size, c.value_size));
-    Tensor scratch = room(AttendScratchBytes(c.head_size));
+    Tensor packed = Room(PackedHeadBytes(c.keys, c.head_size, c.value_size));
+    Tensor scratch = Room(AttendScratchBytes(c.head_size));
     PackHead(head, packed.raw());
     const int64_t middle = c.queries / 3;
     Attend(head, middle, c.queries, packed.raw(), scratch.raw());
@@ -134,6 +137,37 @@ TEST_F(AttentionTest, AQueryThatSeesNothingCanGetZeros) {
            .value_size = 40,
            .mask = Case::kSome,
            .zeros_for_none = true});
+  }
+}
+
+TEST_F(AttentionTest, NanOfAnyPayloadIsNanInItsQuery) {
+  constexpr int64_t kKeys = 300, kSize = 16;
+  const std::vector<float> q = Floats(2 * kSize), k = Floats(kKeys * kSize),
+                           v = Floats(kKeys * kSize);
+  for (const uint32_t bits : {0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x7f800001U, 0xff8000ffU}) {
+    for (const int64_t key : {0, 17, 256, 299}) {
+      std::vector<float> mask(2 * kKeys), out(2 * kSize);
+      mask[kKeys + key] = std::bit_cast<float>(bits);  // of the second query
+      AttentionHead head{.queries = 2, .keys = kKeys, .head_size = kSize, .value_size = kSize};
+      head.q = q.data();
+      head.q_row = kSize;
+      head.k = k.data();
+      head.k_row = kSize;
+      head.k_column = 1;
+      head.v = v.data();
+      head.v_row = kSize;
+      head.out = out.data();
+      head.out_row = kSize;
+      head.mask = mask.data();
+      head.mask_row = kKeys;
+      Tensor packed = Room(PackedHeadBytes(kKeys, kSize, kSize));
+      Tensor scratch = Room(AttendScratchBytes(kSize));
+      PackHead(head, packed.raw());
+      Attend(head, 0, 2, packed.raw(), scratch.raw());
+      for (int64_t i = 0; i < 2 * kSize; ++i) {
+        EXPECT_EQ(std::isnan(out[i]), i >= kSize) << bits << " at key " << key << ": " << out[i];
+      }
+    }
   }
 }
 

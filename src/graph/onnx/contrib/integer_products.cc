@@ -68,6 +68,11 @@ Status MatMulIntegerToFloat(Maker& make) {
 // Inputs: a, its scale and zero point; b, its scale and zero point; c in int32; scale and zero
 // point of the result. Without the last two the result is float32.
 Status QGemm(Maker& make) {
+  if (make.has(7) != make.has(8)) {
+    return InvalidArgument(
+        "it has only one of y_scale and y_zero_point; give both for a quantized result, or neither "
+        "for float32");
+  }
   ValueId sum = Accumulated(make, {.a = Transposed(make, "transA", 0),
                                    .b = Transposed(make, "transB", 3),
                                    .a_scale = kNoValue,
@@ -82,10 +87,10 @@ Status QGemm(Maker& make) {
   if (!make.has(7)) {
     return make.Become("Mul", {make.CastToFloat(sum), make.Make("Mul", {a_scale, make.in(4)})});
   }
-  const ValueId zero = make.has(8) ? make.AsScalar(make.in(8)) : make.ScalarLike(make.in(0), 0);
-  return make.Become("Identity",
-                     {make.MakeOwn("Requantize", {sum, make.AsScalar(a_scale),
-                                                  make.AsScalar(make.in(7)), zero, make.in(4)})});
+  return make.Become(
+      "Identity",
+      {make.MakeOwn("Requantize", {sum, make.AsScalar(a_scale), make.AsScalar(make.in(7)),
+                                   make.AsScalar(make.in(8)), make.in(4)})});
 }
 
 // The layer on the dequantised weights. Its inputs and states are not quantised. ONNX Runtime
