@@ -82,6 +82,14 @@ TEST_F(DeviceSettingsTest, WhatIsNoDeviceOrPrecisionIsRefusedByName) {
     EXPECT_THAT(Load({}, {.precision = gpus}).message(),
                 HasSubstr("is for GPUs; on the CPU it must be float32, bfloat16 or int8"));
   }
+  EXPECT_THAT(Load({}, {.device = "settings_test", .precision = "int8"}).message(),
+              HasSubstr("precision 'int8' is for CPUs; on a GPU it must be"));
+}
+
+TEST_F(DeviceSettingsTest, TheCpuComputesProductsInInt8OnRequest) {
+  ASSERT_TRUE(Load({}, {.precision = "int8"}).ok());
+  EXPECT_THAT(engine_->Metadata("model")->diagnosis,
+              HasSubstr("; products with constant weights in int8 ("));
 }
 
 TEST_F(DeviceSettingsTest, TheCpuComputesProductsInBFloat16OnRequest) {
