@@ -1,12 +1,16 @@
 #include "base/yaml_value.h"
 
+#include <yaml-cpp/eventhandler.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "base/closest.h"
+#include "base/excerpt.h"
 
 namespace chairlift {
 
@@ -19,6 +23,35 @@ std::string NumberRange::ToString() const {
   return bounded ? fmt::format("{} to {}", text, most) : text;
 }
 
+namespace {
+
+class NoEvents final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// YAML::LoadAll() of yaml-cpp 0.7 never ends if a text begins with ',': it does not read that, and
+// finds one empty document after the other.
+bool HasSeveralDocuments(const std::string& text) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  NoEvents none;
+  return parser.HandleNextDocument(none) && parser.HandleNextDocument(none);
+}
+
+}  // namespace
+
 StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string& path) {
   if (text.size() > kMaxSettingsBytes) {
     return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
@@ -26,12 +59,12 @@ StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string&
   auto document = std::make_shared<Document>();
   document->has_lines = text.find('\n') < text.size() - 1;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      return InvalidArgument("it has {} YAML documents, of which one would count: remove '---'",
-                             documents.size());
+    if (HasSeveralDocuments(text)) {
+      return InvalidArgument(
+          "it has several YAML documents, of which one would count: remove '---', or what stands "
+          "outside of a map of settings");
     }
-    return YamlValue(documents.empty() ? YAML::Node() : documents[0], 0, path, std::move(document));
+    return YamlValue(YAML::Load(text), 0, path, std::move(document));
   } catch (const YAML::Exception& error) {
     return InvalidArgument("it is not YAML: {}", error.what());
   }
@@ -45,7 +78,7 @@ void YamlValue::CheckKeys(const std::vector<std::string>& known) const {
   const std::string in = path_.empty() ? "" : " in " + path_;
   for (const auto& [key, value] : Map("a map of settings")) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      value.Refuse("there is no setting '{}'{}{}", key, in, KnownNames(key, known));
+      value.Refuse("there is no setting '{}'{}{}", Shortened(key, 120), in, KnownNames(key, known));
     }
   }
 }

@@ -148,6 +148,9 @@ class Scheduler {
   // most one node of every other turn. Otherwise it waits for all nodes that were there before.
   virtual bool takes_turns() const { return false; }
 
+  // Whether requests wait until others give back state (CellGraph::state).
+  virtual bool short_of_state() const { return false; }
+
   // Requests with no node started yet (if a policy runs batches to their end: in no batch).
   virtual int waiting() const = 0;
 };

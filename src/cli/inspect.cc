@@ -250,11 +250,11 @@ constexpr std::chrono::seconds kTrialTime(10);
 
 struct ShapesOfModel {
   InputShapes shapes;
-  bool stopped = false;  // trial runs took too long
+  std::string not_tried = {};  // why it is not known whether the model accepts them
 };
 
-// Shapes that the model accepts: as given, or found. An error if given shapes do not fit. If a
-// trial run does not end, the first shapes.
+// Shapes that the model accepts: as given, or found. An error if given shapes do not fit. If no
+// trial run ends, the first shapes.
 StatusOr<ShapesOfModel> ShapesForMemory(Program& program, const ProgramView& view,
                                         const std::vector<TensorSpec>& inputs,
                                         const InspectFlags& flags) {
@@ -269,9 +269,13 @@ StatusOr<ShapesOfModel> ShapesForMemory(Program& program, const ProgramView& vie
         return Try(program, view, inputs, candidate, deadline);
       });
   if (found.ok()) return ShapesOfModel{*found};
-  if (absl::IsCancelled(found.status())) return ShapesOfModel{shapes, /*stopped=*/true};
+  if (absl::IsCancelled(found.status())) {
+    return ShapesOfModel{shapes, fmt::format("stopped after {} s; it may contain a loop of many "
+                                             "iterations",
+                                             kTrialTime.count())};
+  }
   if (named) return found.status();
-  return ShapesOfModel{shapes};  // planning for them reports the error
+  return ShapesOfModel{shapes, Message(found.status())};
 }
 
 Status WriteFile(const std::string& path, const std::string& text) {
@@ -475,11 +479,11 @@ Status InspectFile(const ModelPath& path, const InspectFlags& flags) {
     PrintPasses(view.executable->graph(),
                 view.passes.empty() ? reports : Joined(view.passes, reports));
   }
-  if (tried.stopped) {
+  if (!tried.not_tried.empty()) {
     PrintText(
-        "trial run: stopped after {} s, so it is not known whether the model accepts these shapes; "
-        "it may contain a loop of many iterations\n\n",
-        kTrialTime.count());
+        "not tried: it is not known whether the model accepts these shapes, because the trial run "
+        "failed: {}\n\n",
+        tried.not_tried);
   }
   CHAIRLIFT_RETURN_IF_ERROR(PrintMemory(view, inputs, shapes, flags.kernels));
   PrintKernelsOfCells(view, model.metadata(), flags);

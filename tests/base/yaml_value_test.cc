@@ -70,7 +70,18 @@ TEST(YamlValueTest, WhatIsNoYamlOrTooLongIsRefused) {
   EXPECT_THAT(std::string(YamlValue::Parse(std::string(2 << 20, ' ')).status().message()),
               HasSubstr("bytes"));
   EXPECT_THAT(std::string(YamlValue::Parse("a: 1\n---\na: 2\n").status().message()),
-              HasSubstr("2 YAML documents"));
+              HasSubstr("several YAML documents"));
+  // A file that YAML::LoadAll() reads without end.
+  for (const char* text : {",: [{output: y}]\nes: 2\n", ",", "a: 1\n...\n,"}) {
+    EXPECT_FALSE(YamlValue::Parse(text).ok()) << text;
+  }
+}
+
+TEST(YamlValueTest, ErrorsAreShorterThanTheNamesInThem) {
+  const YamlValue root = Parsed(std::string(1000, 'a') + ": 1");
+  root.CheckKeys({"workers"});
+  EXPECT_THAT(std::string(root.status().message()), HasSubstr("aaa...'"));
+  EXPECT_LT(root.status().message().size(), 300u);
 }
 
 }  // namespace

@@ -242,7 +242,29 @@ TEST_F(CommandTest, InspectStopsATrialRunThatDoesNotEnd) {
   loop(outer.Node("Loop", {"inner_trips", "", "s"}, {"t"})).Node("Neg", {"s"}, {"t"});
   const Outcome inspected = Run({"inspect", File("endless.onnx", m.Bytes())});
   EXPECT_EQ(inspected.code, 0) << inspected.output;
-  EXPECT_THAT(inspected.output, HasSubstr("trial run: stopped after"));
+  EXPECT_THAT(
+      inspected.output,
+      HasSubstr("not tried: it is not known whether the model accepts these shapes, because "
+                "the trial run failed: stopped after 10 s"));
+}
+
+// Planning does not run loops, so only the trial run meets the bounds within them.
+TEST_F(CommandTest, InspectSaysWhyATrialRunFailed) {
+  testing::ModelBuilder m(17);
+  m.Input("x", testing::kFloat, {"batch", 2}).Output("y", testing::kFloat);
+  m.Tensor("trips", testing::kInt64, {})->add_int64_data(2);
+  auto loop = m.Node("Loop", {"trips", "", "x"}, {"last", "y"});
+  testing::GraphProtoBuilder body(loop.Body("body"));
+  body.Input("i", testing::kInt64, {}).Input("c", testing::kBool, {});
+  body.Input("s", testing::kFloat, {"rows", 2});
+  body.Output("c", testing::kBool).Output("t", testing::kFloat).Output("u", testing::kFloat);
+  body.Node("Concat", {"s", "s"}, {"t"}).Int("axis", 0);
+  body.Node("Neg", {"t"}, {"u"});
+  const Outcome inspected = Run({"inspect", File("widening.onnx", m.Bytes())});
+  EXPECT_EQ(inspected.code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output,
+              AllOf(HasSubstr("not tried: it is not known whether the model accepts"),
+                    HasSubstr("a scan output's shape changes between iterations")));
 }
 
 // Its seeds are an input of the graph that no request sends.

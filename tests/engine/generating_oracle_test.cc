@@ -13,6 +13,7 @@
 #include <random>
 #include <regex>
 
+#include "absl/synchronization/notification.h"
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 #include "graph/decoders/decoder_models.h"
@@ -904,6 +905,40 @@ TEST(GeneratingOracleTest, WhoRidesWithOthersIsNotSentAwayForTheirTime) {
   }
   answers.Wait();
   for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// The first request has the memory until its callback returns, which is after the second's answer.
+TEST(GeneratingOracleTest, AWaitForMemoryIsBounded) {
+  const auto files = Written(testing::LlamaModel());
+  auto engine = Engine::Create({.workers = 1, .max_queue_wait_us = 1, .autotune = false});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const Status loaded =
+      (*engine)->LoadModel("decoder", files->model, {.max_length = 40, .kv_cache_bytes = 3 * 4096});
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const Question question{.prompt = Tokens(33, 1), .max_tokens = 7, .ignore_ends = true};
+  Status waited, first;
+  absl::Notification started, refused, ended;
+  InferRequest holder = question.Request();
+  holder.on_parts = [&](std::span<const InferPart>) {
+    if (!started.HasBeenNotified()) started.Notify();
+    refused.WaitForNotification();
+  };
+  (*engine)->InferAsync(holder, [&](StatusOr<InferResponse> response) {
+    first = response.status();
+    ended.Notify();
+  });
+  started.WaitForNotification();
+  (*engine)->InferAsync(question.Request(), [&](StatusOr<InferResponse> response) {
+    waited = response.status();
+    refused.Notify();
+  });
+  ended.WaitForNotification();
+  EXPECT_TRUE(first.ok()) << first;
+  EXPECT_TRUE(absl::IsResourceExhausted(waited)) << waited;
+  EXPECT_THAT(std::string(waited.message()),
+              ::testing::AllOf(HasSubstr("a request for model 'decoder' has waited"),
+                               HasSubstr("for memory for its keys and values")));
+  EXPECT_TRUE((*engine)->Infer(question.Request()).ok());  // nothing of it is left
 }
 
 TEST(GeneratingOracleTest, WhatIsDrawnDoesNotDependOnWhoRidesBeside) {

@@ -18,6 +18,11 @@ class ContinuousScheduler final : public RequestTable {
         options_(options),
         whole_prompts_(whole_prompts) {}
 
+  bool short_of_state() const override {
+    return !queue_.empty() &&
+           (short_of_state_ || !Fits(live_[static_cast<size_t>(queue_.begin()->second)]));
+  }
+
  private:
   struct Live {
     uint64_t arrival = 0;
@@ -96,17 +101,19 @@ class ContinuousScheduler final : public RequestTable {
     while (!queue_.empty() && !short_of_state_) {
       const Slot slot = queue_.begin()->second;
       Live& live = this->live(slot);
-      const int64_t state = live.StateOf(live.prompt);
-      const bool fits = options_.state_capacity == 0 || held_ == 0 ||
-                        held_ + state + Headroom() <= options_.state_capacity;
       // A request that is being preempted has no ready part of a prompt.
-      if (!fits || !live.piece || request(slot).held()) return;
+      if (!Fits(live) || !live.piece || request(slot).held()) return;
       queue_.erase(queue_.begin());
       live.admitted = true;
-      Hold(live, state);
+      Hold(live, live.StateOf(live.prompt));
       if (live.grows()) growing_.emplace(live.arrival, slot);
       with_pieces_.emplace(live.arrival, slot);
     }
+  }
+
+  bool Fits(const Live& live) const {
+    return options_.state_capacity == 0 || held_ == 0 ||
+           held_ + live.StateOf(live.prompt) + Headroom() <= options_.state_capacity;
   }
 
   // One unit for each request that may grow, so that a request is not preempted right after it

@@ -94,7 +94,9 @@ void Dispatcher::Finish(Request* request, StatusOr<InferResponse>&& value, Actio
   if (request->start) request->model->statistics().AddRunning(-1, request->inside);
   queue.queue_time().Leave(value.ok(), request->share);
   request->coming.Release();
-  if (request->deadline) queue.deadlines.erase({*request->deadline, request->number});
+  for (const std::optional<TimePoint>& by : {request->deadline, request->start_by}) {
+    if (by) queue.deadlines.erase({*by, request->number});
+  }
   if (!request->answered) sequencer_.End(request->reply, std::move(value), actions.answers);
   const auto found = queue.requests.find(request->number);
   actions.ended.push_back(std::move(found->second));
@@ -206,8 +208,13 @@ std::shared_ptr<Dispatcher::Batch> Dispatcher::FindBatch(WorkerId worker) {
 void Dispatcher::Expire(Model& model, TimePoint now, Actions& actions) {
   auto& deadlines = model.queue().deadlines;
   while (!deadlines.empty() && deadlines.begin()->first <= now) {
-    Request* request = model.queue().requests.at(deadlines.begin()->second).get();
+    const auto [by, number] = *deadlines.begin();
+    Request* request = model.queue().requests.at(number).get();
     deadlines.erase(deadlines.begin());
+    if (by != request->deadline) {
+      CheckStart(request, now, actions);
+      continue;
+    }
     if (Leave(*request, now)) {
       FinishLate(request, now, actions);
     } else {
@@ -215,6 +222,23 @@ void Dispatcher::Expire(Model& model, TimePoint now, Actions& actions) {
       AnswerEarly(*request, now, actions);
     }
   }
+}
+
+void Dispatcher::CheckStart(Request* request, TimePoint now, Actions& actions) {
+  if (request->start) return;
+  Model& model = *request->model;
+  const Duration longest = MaxWaitForState(model);
+  if (!model.queue().scheduler().short_of_state()) {  // it starts with the next task, or soon
+    request->start_by = now + longest;
+    model.queue().deadlines.emplace(*request->start_by, request->number);
+    return;
+  }
+  (void)Leave(*request, now);  // none of its nodes has started
+  FinishWaiting(request,
+                ResourceExhausted("a request for model '{}' has waited {} for memory for its keys "
+                                  "and values, as long as max_queue_wait allows; retry later",
+                                  model.metadata().name, TimeText(now - request->arrival)),
+                "queue_full", now, actions);
 }
 
 void Dispatcher::FinishLate(Request* request, TimePoint now, Actions& actions) {

@@ -152,6 +152,9 @@ class Dispatcher {
   static Status PlaceInQueue(Model& model, const FairShare::Client& caller, TimePoint now);
   // The longest allowed wait for its requests; 0: no bound.
   Duration MaxWait(const Model& model) const;
+  // The longest that a request may wait for others' state; 0: no bound. Unlike the time in a queue,
+  // it cannot be expected: answers end when their tokens say so.
+  Duration MaxWaitForState(const Model& model) const;
   // A model that a request asks: itself, or one that it calls.
   struct AskedModel {
     std::shared_ptr<Model> model;
@@ -205,8 +208,11 @@ class Dispatcher {
   void Unfolded(Model& model);
   // On its unfold thread, without locks.
   void RunUnfold(const std::shared_ptr<Request>& request, Unfold& unfold);
-  // Answers those whose deadline has passed, in any state.
+  // Answers those whose deadline has passed, in any state, and those that waited for state too
+  // long.
   void Expire(Model& model, TimePoint now, Actions& actions);
+  // Its `start_by` has passed.
+  void CheckStart(Request* request, TimePoint now, Actions& actions);
   void FinishLate(Request* request, TimePoint now, Actions& actions);
   // The request must leave: none of its waiting nodes runs any more. Returns whether none is
   // running either.

@@ -185,6 +185,11 @@ Duration Dispatcher::MaxWait(const Model& model) const {
   return own ? std::chrono::microseconds(*own) : options_.max_queue_wait;
 }
 
+Duration Dispatcher::MaxWaitForState(const Model& model) const {
+  const Duration own = MaxWait(model);
+  return own > Duration(0) ? own : options_.max_queue_wait;
+}
+
 Duration Dispatcher::WaitAt(std::span<const AskedModel> asked, Duration least) const {
   // If a worker is idle, nothing waits, and running tasks delay no request.
   const auto before = [](const AskedModel& one, bool idle) {
@@ -402,6 +407,11 @@ void Dispatcher::Enter(Request& request, Entry entry, TimePoint now, Lock& lock,
   }
   const Duration whole = priced ? Duration(0) : WorkAsItself(request);
   queue.queue_time().Arrive(entry.work, request.share, whole);
+  if (const Duration longest = MaxWaitForState(*request.model);
+      entry.graph->state() > 0 && longest > Duration(0)) {
+    request.start_by = request.arrival + longest;
+    queue.deadlines.emplace(*request.start_by, request.number);
+  }
   const Duration work = std::max(queue.queue_time().work(request.share), kLeastCharge);
   const std::lock_guard<std::mutex> shares(queue.shares_mutex);
   queue.shares.Charge(request.caller, work, now);

@@ -56,7 +56,8 @@ class ModelQueue {
 
   // Requests that are being unfolded, wait or run.
   absl::flat_hash_map<RequestId, std::shared_ptr<Request>> requests;
-  std::set<std::pair<TimePoint, RequestId>> deadlines;  // of unanswered requests
+  // Request::deadline and Request::start_by of unanswered requests.
+  std::set<std::pair<TimePoint, RequestId>> deadlines;
   int waiting = 0;  // waiting requests, as counted in the total of all models
   // For a program with lanes (Program::lanes): those without a task.
   std::vector<WorkerId> free_lanes;

@@ -37,6 +37,7 @@ struct Request {
   std::optional<std::chrono::microseconds> timeout;  // as requested
   TimePoint arrival;
   std::optional<TimePoint> deadline;
+  std::optional<TimePoint> start_by;  // if it waits for state until then, it is refused
   Reply reply;
   bool inside = false;    // part of a request that was accepted before (ModelCalls)
   uint64_t turn = 0;      // CellGraph::turn

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/closest.h"
+#include "base/excerpt.h"
 #include "base/status.h"
 
 namespace chairlift {
@@ -85,7 +86,8 @@ Status CheckPassNames(const std::set<std::string>& names) {
   const std::vector<std::string> known = NamesOf(AllPasses(), &Pass::name);
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return InvalidArgument("there is no pass '{}'{}", name, KnownNames(name, known));
+    return InvalidArgument("there is no pass '{}'{}", Shortened(name, 120),
+                           KnownNames(name, known));
   }
   return absl::OkStatus();
 }

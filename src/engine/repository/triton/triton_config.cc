@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/closest.h"
+#include "base/excerpt.h"
 #include "base/renamed.h"
 #include "base/status.h"
 #include "chairlift/text.h"
@@ -47,7 +48,8 @@ std::string Reworded(const std::string& message) {
     for (int i = 0; type != nullptr && i < type->field_count(); ++i) {
       names.push_back(type->field(i)->name());
     }
-    return fmt::format("there is no field '{}'{}", part.str(2), KnownNames(part.str(2), names));
+    return fmt::format("there is no field '{}'{}", Shortened(part.str(2), 120),
+                       KnownNames(part.str(2), names));
   }
   if (std::regex_match(message, part,
                        std::regex("Unknown enumeration value of \"(.*)\" for field \"(.*)\"\\."))) {
