@@ -121,6 +121,10 @@ class FakeEngine : public Engine {
     const std::lock_guard<std::mutex> lock(names_mutex_);
     text_models_.insert(name);
   }
+  void add_loading_model(const std::string& name) {
+    const std::lock_guard<std::mutex> lock(names_mutex_);
+    loading_.insert(name);
+  }
   // The models that places were asked for at.
   std::vector<std::string> reserved() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -231,7 +235,7 @@ class FakeEngine : public Engine {
   Status reserve_;
   std::vector<std::string> reserved_;
   mutable std::mutex names_mutex_;  // may be taken inside mutex_
-  std::set<std::string> text_models_;
+  std::set<std::string> text_models_, loading_;
   struct Waiting {
     RequestId id;
     StatusOr<InferResponse> response;
@@ -243,6 +247,7 @@ class FakeEngine : public Engine {
     if (name == "identity" && (version.empty() || version == "1")) return absl::OkStatus();
     const std::lock_guard<std::mutex> lock(names_mutex_);
     if (text_models_.contains(name)) return absl::OkStatus();
+    if (loading_.contains(name)) return Unavailable("model '{}' is not ready", name);
     return NotFound("model '{}' is not known", name);
   }
 

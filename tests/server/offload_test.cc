@@ -106,6 +106,20 @@ TEST_F(OffloadTest, ALargeRequestToAFullQueueIsRefusedUnread) {
   EXPECT_EQ(engine_.places(), 0) << "each refused request has given its place back";
 }
 
+// 404 and 400 would tell clients not to try again.
+TEST_F(OffloadTest, ATextModelThatLoadsIsNotReady) {
+  engine_.add_loading_model("a");        // its text models are not known yet
+  engine_.add_loading_model("b/embed");  // "b" is loaded
+  engine_.add_text_model("b");
+  HttpClient client(server_->http_port());
+  for (const std::string model : {"a", "b"}) {
+    const std::string body = R"({"input": "x", "model": ")" + model + "\"}";
+    const HttpAnswer answer = client.Ask(Post("/v1/embeddings", body));
+    EXPECT_EQ(answer.status, 503) << answer.body;
+    EXPECT_THAT(answer.body, ::testing::HasSubstr("is not ready"));
+  }
+}
+
 // The same for routes whose bodies name the model, at either end. None of them is JSON.
 TEST_F(OffloadTest, ALargeTextRequestToAFullQueueIsRefusedUnread) {
   for (const char* name : {"a/embed", "b/embed", "c/rerank", "d/complete", "e/predict"}) {

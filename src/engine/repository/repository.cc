@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -50,6 +51,12 @@ TextSettings TextSettingsBeside(const fs::path& path) {
     return read.ok() ? read->texts : TextSettings();
   }
   return {};
+}
+
+// The text models that there may be for the model `name`.
+std::array<std::string, 6> TextNames(const std::string& name) {
+  return {EmbedName(name),    RerankName(name),    PredictName(name),
+          CompleteName(name), TokenizerName(name), DetokenizerName(name)};
 }
 
 // Makes a warm-up request a sequence. The engine fills in the controls, whatever it contains.
@@ -133,6 +140,7 @@ Status Repository::Load(const std::string& name, const fs::path& path, const Mod
   given.config = config;
   const std::lock_guard<std::mutex> loading(load_mutex_);
   CHAIRLIFT_RETURN_IF_ERROR(CheckModelName(name));
+  const auto texts_load = MarkTextsLoading(name);
   CHAIRLIFT_RETURN_IF_ERROR(LoadLocked(name, source, given, version));
   if (options_.serve_texts) ServeTextsLocked(name, source, TextSettingsBeside(path));
   return absl::OkStatus();
@@ -277,8 +285,7 @@ std::vector<std::shared_ptr<Model>> Repository::RemoveTexts(const std::string& n
                                                             const std::string& served) {
   std::vector<std::shared_ptr<Model>> removed;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const std::string& own : {EmbedName(name), RerankName(name), PredictName(name),
-                                 CompleteName(name), TokenizerName(name), DetokenizerName(name)}) {
+  for (const std::string& own : TextNames(name)) {
     const bool needed = own == TokenizerName(name) ||
                         (own == DetokenizerName(name) && served == CompleteName(name));
     if (!served.empty() && (own == served || needed)) continue;
@@ -421,6 +428,7 @@ StatusOr<std::vector<InferRequest>> Repository::LoadFolderLocked(
     }
     warm_up = *std::move(steps);
   }
+  const auto texts_load = MarkTextsLoading(name);
   Status first_error;
   for (const std::string& version : *versions) {
     const fs::path in = VersionFolder(folder, version, config->file);
@@ -497,6 +505,12 @@ StatusOr<std::shared_ptr<Model>> Repository::Find(const std::string& name,
     }
     if (const auto why = unusable_.find(name); why != unusable_.end()) {
       return NotFound("no model '{}' is loaded: {}", name, why->second);
+    }
+    if (!loading_texts_.empty()) {
+      const auto texts = TextNames(loading_texts_);
+      if (std::find(texts.begin(), texts.end(), name) != texts.end()) {
+        return Unavailable("model '{}' is not ready: it is loading", name);
+      }
     }
     lock.unlock();
     constexpr size_t kMostListed = 16;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "chairlift/engine.h"
 #include "engine/execution/model.h"
 #include "engine/programs/loading_model.h"
@@ -83,6 +84,15 @@ class Repository {
   // The same if serving of text inputs is enabled; errors are logged.
   void ServeTextsLocked(const std::string& name, const ModelSource& source,
                         const TextSettings& settings);
+  // Until the result is destroyed, those for `name` that are not loaded yet count as loading.
+  auto MarkTextsLoading(const std::string& name) {
+    const auto mark = [this](const std::string& loading) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      loading_texts_ = loading;
+    };
+    mark(options_.serve_texts ? name : "");
+    return absl::Cleanup([mark] { mark(""); });
+  }
   // Stops serving the text models for `name`, except `served`, which clients use, and those that it
   // consists of.
   std::vector<std::shared_ptr<Model>> RemoveTexts(const std::string& name,
@@ -103,6 +113,7 @@ class Repository {
   std::vector<std::filesystem::path> folders_;
   std::map<std::string, Versions> models_;
   std::map<std::string, std::string> unusable_;  // reason, by folder without a version to load
+  std::string loading_texts_;  // the model that is loading, with its text models; empty: none
 };
 
 }  // namespace chairlift

@@ -208,7 +208,9 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
   const Status found = service.engine().Metadata(served).status();
   if (found.ok()) return served;
   if (!absl::IsNotFound(found)) return found;
-  if (service.engine().Metadata(*name).ok()) {
+  const Status own = service.engine().Metadata(*name).status();
+  if (absl::IsUnavailable(own)) return own;
+  if (own.ok()) {
     // "no model 'm/embed' is loaded: it gives …": the part's name says nothing to a client.
     constexpr std::string_view kPart = " is loaded: ";
     const std::string why = Message(found);

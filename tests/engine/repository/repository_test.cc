@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 
@@ -52,6 +53,31 @@ TEST_F(RepositoryTest, AFolderIsListedBeforeItIsLoaded) {
   EXPECT_THAT(States(), ElementsAre("a/ unavailable"));
   EXPECT_FALSE(engine_->ModelReady("a"));
   EXPECT_EQ(Ask("a").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RepositoryTest, TheTextModelsOfAModelThatLoadsMayCome) {
+  absl::Notification loading, asked;
+  engine_ =
+      *Engine::Create({.workers = 1, .serve_texts = true, .on_load = [&](const LoadProgress&) {
+                         if (loading.HasBeenNotified()) return;
+                         loading.Notify();
+                         asked.WaitForNotification();
+                       }});
+  Put("a", "1", DoublingModel().Bytes());
+  ASSERT_TRUE(engine_->AddRepository(folder_.string()).ok());
+  std::thread load([&] { EXPECT_TRUE(engine_->LoadFromRepository("a").ok()); });
+  loading.WaitForNotification();
+  const auto code = [&](const char* name) { return engine_->Metadata(name).status().code(); };
+  for (const char* name : {"a", "a/embed", "a/rerank", "a/predict", "a/complete", "a/tokenizer"}) {
+    EXPECT_EQ(code(name), absl::StatusCode::kUnavailable) << name;
+  }
+  for (const char* name : {"a/other", "b", "b/embed"}) {
+    EXPECT_EQ(code(name), absl::StatusCode::kNotFound) << name;
+  }
+  asked.Notify();
+  load.join();
+  EXPECT_EQ(code("a"), absl::StatusCode::kOk);
+  EXPECT_EQ(code("a/embed"), absl::StatusCode::kNotFound);  // it has no tokenizer
 }
 
 TEST_F(RepositoryTest, OnlyTheLatestVersionIsServedUnlessTheSettingsSayMore) {
