@@ -12,7 +12,7 @@ namespace chairlift {
 namespace {
 
 // The first passes, this many, enable each other: they run in turn until none finds anything.
-constexpr size_t kSimplifiers = 5;
+constexpr size_t kSimplifiers = 6;
 constexpr int kMaxPassRounds = 8;
 
 StatusOr<int> RunOnAll(const Pass& pass, Graph& graph, std::vector<std::string>& notes) {
@@ -50,7 +50,8 @@ StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
 
 std::span<const Pass> AllPasses() {
   static const Pass kPasses[] = {
-      // The simplifiers, after the pass that recognises what they would fold.
+      // The simplifiers, after the passes that recognise what they would fold.
+      RecogniseQuantized(),
       RecogniseBlockwise(),
       FoldConstants(),
       ShareConstantsWithBodies(),
@@ -74,7 +75,8 @@ std::span<const Pass> AllPasses() {
       // What the kernels above cannot include.
       FuseElementwise(),
       RemoveDeadNodes(),
-      // Last: it fixes the layout of each value.
+      // Last: they fix the layout of each value.
+      KeepChannelsLast(),
       AssignLayouts(),
   };
   return kPasses;

@@ -6,6 +6,7 @@
 
 namespace chairlift {
 
+Pass RecogniseQuantized();
 Pass RecogniseBlockwise();
 Pass FoldConstants();
 Pass ShareConstantsWithBodies();
@@ -25,6 +26,7 @@ Pass FuseMatMul();
 Pass FuseParallelMatMul();
 Pass FuseElementwise();
 Pass RemoveDeadNodes();
+Pass KeepChannelsLast();
 Pass AssignLayouts();
 
 }  // namespace chairlift
