@@ -94,9 +94,9 @@ Status InferOpenShapes(Graph& graph) {
 
 // Computes what is known and selects the resulting branches.
 Status Simplify(Graph& graph) {
-  const std::vector<Pass> passes = {RecogniseBlockwise(), FoldConstants(),
-                                    ShareConstantsWithBodies(), SelectConstantBranches(),
-                                    RemoveDeadNodes()};
+  const std::vector<Pass> passes = {RecogniseQuantized(),     RecogniseBlockwise(),
+                                    FoldConstants(),          ShareConstantsWithBodies(),
+                                    SelectConstantBranches(), RemoveDeadNodes()};
   CHAIRLIFT_RETURN_IF_ERROR(InferOpenShapes(graph));
   for (int round = 0, rewrites = 1; round < kMaxRewriteRounds && rewrites > 0; ++round) {
     rewrites = 0;

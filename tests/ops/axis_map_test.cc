@@ -124,6 +124,11 @@ std::vector<Case> Convolutions() {
       {"QLinearConv",
        {Bytes({3, 4, 6, 6}), scale, zero, Bytes({5, 4, 3, 3}), scale, zero, scale, zero},
        pads},
+      {"QLinearConv",
+       {Bytes({3, 6, 6, 4}), scale, zero, Bytes({5, 4, 3, 3}), scale, zero, scale, zero},
+       Attrs({{"pads", std::vector<int64_t>{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}),
+       1,
+       "chairlift"},
       {"DeformConv",
        {Floats({3, 4, 5, 5}), Floats({5, 4, 3, 3}), Floats({3, 18, 3, 3}), Floats({5}),
         Floats({3, 9, 3, 3})}},
@@ -138,6 +143,7 @@ std::vector<Case> Pools() {
     cases.push_back({op, {Floats({3, 4, 6, 6})}, kernel});
   }
   cases.push_back({"MaxPool", {Floats({3, 4, 6, 6})}, kernel, 2});
+  cases.push_back({"ByteMaxPool", {Bytes({3, 6, 6, 4})}, kernel, 1, "chairlift"});
   for (const char* op : {"GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"}) {
     cases.push_back({op, {Floats({3, 4, 6, 6})}});
   }

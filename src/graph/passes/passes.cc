@@ -52,6 +52,7 @@ StatusOr<int> RunOne(const Pass& pass, Graph& graph, PassReport& report) {
 std::span<const Pass> AllPasses() {
   static const Pass kPasses[] = {
       // The simplifiers, after the passes that recognise what they would fold.
+      RecogniseQuantized(),
       RecogniseBlockwise(),
       RecogniseIntegerProducts(),
       FoldConstants(),
@@ -76,7 +77,8 @@ std::span<const Pass> AllPasses() {
       // What the kernels above cannot include.
       FuseElementwise(),
       RemoveDeadNodes(),
-      // Last: it fixes the layout of each value.
+      // Last: they fix the layout of each value.
+      KeepChannelsLast(),
       AssignLayouts(),
   };
   return kPasses;

@@ -6,6 +6,7 @@
 
 namespace chairlift {
 
+Pass RecogniseQuantized();
 Pass RecogniseBlockwise();
 Pass RecogniseIntegerProducts();
 Pass FoldConstants();
@@ -26,6 +27,7 @@ Pass FuseMatMul();
 Pass FuseParallelMatMul();
 Pass FuseElementwise();
 Pass RemoveDeadNodes();
+Pass KeepChannelsLast();
 Pass AssignLayouts();
 
 }  // namespace chairlift

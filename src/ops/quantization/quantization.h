@@ -9,8 +9,9 @@ class OperatorRegistry;
 void RegisterQuantizeLinear(OperatorRegistry& registry);
 void RegisterDequantizeLinear(OperatorRegistry& registry);
 void RegisterDynamicQuantizeLinear(OperatorRegistry& registry);
-void RegisterIntegerMatMul(OperatorRegistry& registry);    // MatMulInteger, QLinearMatMul
-void RegisterIntegerConv(OperatorRegistry& registry);      // ConvInteger, QLinearConv
+void RegisterIntegerMatMul(OperatorRegistry& registry);  // MatMulInteger, QLinearMatMul
+void RegisterIntegerConv(OperatorRegistry& registry);    // ConvInteger, QLinearConv
+void RegisterByteMaxPool(OperatorRegistry& registry);
 void RegisterQuantizedBinary(OperatorRegistry& registry);  // QLinearAdd, QLinearMul
 void RegisterRequantize(OperatorRegistry& registry);
 void RegisterScaledIntegerProduct(OperatorRegistry& registry);

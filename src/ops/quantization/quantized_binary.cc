@@ -10,11 +10,13 @@
 // are not dequantised separately, because they might be infinite even if the result is not.
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "ops/axis_map.h"
 #include "ops/broadcast.h"
 #include "ops/quantization/quantization.h"
+#include "ops/quantization/quantized_sum.h"
 #include "ops/quantization/rounding.h"
 #include "ops/quantization/scale_ratio.h"
 #include "ops/ranges.h"
@@ -76,6 +78,13 @@ template <typename Q, typename F>
 void RunRow(const F& f, const Q* a, int64_t a_step, const Q* b, int64_t b_step, int64_t count,
             Q* y) {
   // Steps are 0 or 1; loops with both known are vectorised.
+  if constexpr (std::is_same_v<F, QuantizedSum>) {
+    if (a_step != 0 && b_step != 0) {
+      SumBytes({f.a_ratio, f.b_ratio, f.zero, f.a_zero, f.b_zero, std::is_same_v<Q, int8_t>}, a, b,
+               count, y);
+      return;
+    }
+  }
   if (a_step != 0 && b_step != 0) {
     for (int64_t i = 0; i < count; ++i) y[i] = f(a[i], b[i]);
   } else if (a_step != 0) {

@@ -11,6 +11,7 @@ void RegisterQuantization(OperatorRegistry& registry) {
   RegisterDynamicQuantizeLinear(registry);
   RegisterIntegerMatMul(registry);
   RegisterIntegerConv(registry);
+  RegisterByteMaxPool(registry);
   RegisterQuantizedBinary(registry);
   RegisterRequantize(registry);
   RegisterScaledIntegerProduct(registry);
