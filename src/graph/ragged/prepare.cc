@@ -4,6 +4,7 @@
 #include <string>
 
 #include "graph/passes/passes.h"
+#include "graph/ragged/dynamic_scales.h"
 #include "graph/ragged/form.h"
 
 namespace chairlift::ragged {
@@ -100,6 +101,7 @@ StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
   Graph copy = graph;
   CHAIRLIFT_RETURN_IF_ERROR(NameInputs(copy));
   CHAIRLIFT_ASSIGN_OR_RETURN(passes, RunPreparingPasses(copy));
+  SpreadDynamicScales(copy, "RaggedQuantize");
   return copy;
 }
 
