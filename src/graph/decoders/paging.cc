@@ -88,6 +88,9 @@ class Pager {
         (node.inputs.size() > 4 && node.inputs[4] != kNoValue)) {
       return Unimplemented("{}: it is not causal, or has a mask", node.Describe());
     }
+    if (node.attributes.Has("steps")) {
+      return Unimplemented("{}: its scores are quantized", node.Describe());
+    }
     const SymbolicShape& k = graph_.values[static_cast<size_t>(node.inputs[1])].shape;
     const SymbolicShape& v = graph_.values[static_cast<size_t>(node.inputs[2])].shape;
     if (!k.has_rank() || !v.has_rank() || !k[1].known() || !k[2].known() || !v[1].known() ||

@@ -518,6 +518,84 @@ TEST(RaggedTest, HiddenTokensCountInDynamicScales) {
   EXPECT_TRUE(model.rows_ignore_trailing);
 }
 
+// x, quantised and dequantised with one scale.
+ValueId Stepped(Model& m, ValueId x, float scale, int8_t zero) {
+  const ValueId by = m.Number(scale), point = m.Constant(Tensor::Scalar(zero));
+  return m.Op("DequantizeLinear", {m.Op("QuantizeLinear", {x, by, point}), by, point});
+}
+
+// Attention as quantisers of both operands of a product write it. `masked`: a mask is added.
+ValueId SteppedAttention(Model& m, bool masked, bool steps_behind_mask, bool guarded) {
+  const ValueId q = Stepped(m, m.Heads(m.Op("Sin", {m.x})), 0.01f, 3);
+  const ValueId k =
+      Stepped(m, m.Op("Mul", {m.Transpose(m.Heads(m.x), {0, 1, 3, 2}), m.Number(0.5f)}), 0.02f, -5);
+  ValueId scores = Stepped(m, m.Op("MatMul", {q, k}), 0.03f, 0);
+  if (masked) scores = m.Op("Add", {scores, m.Added(m.MaskOfKeys())});
+  if (steps_behind_mask) scores = Stepped(m, scores, 0.05f, 100);
+  ValueId weights = m.Along("Softmax", scores, -1);
+  if (guarded) weights = m.Op("Where", {m.Op("IsNaN", {weights}), m.Number(0), weights});
+  weights = Stepped(m, weights, 1.0f / 127, 0);
+  const ValueId v = Stepped(m, m.Heads(m.Op("Cos", {m.x})), 0.01f, 0);
+  const ValueId y = Stepped(m, m.Op("MatMul", {weights, v}), 0.01f, 0);
+  return m.Op("Reshape", {m.Transpose(y, {0, 2, 1, 3}), m.SizesOf(m.x, {kWidth})});
+}
+
+TEST(RaggedTest, AttentionBetweenQuantizationStepsIsPacked) {
+  for (const bool masked : {false, true}) {
+    for (const bool guarded : {false, true}) {
+      Graph graph;
+      const auto model =
+          Pack([&](Model& m) { return SteppedAttention(m, masked, !masked && guarded, guarded); },
+               graph);
+      ASSERT_TRUE(model.ok()) << model.status();
+      EXPECT_EQ(Count(*model, "RaggedAttention"), 1);
+      // Sums in another order may end in the next step.
+      ExpectSameAnswers(graph, *model, Requests(1), Kept::kAll, 4, 2e-2);
+      if (masked) {
+        EXPECT_EQ(model->mask, 2);
+        EXPECT_TRUE(model->tokens_ignore_trailing);
+        ExpectSameAnswers(graph, *model, Requests(1), Kept::kUpToLastCounted, 0, 2e-2);
+      }
+    }
+  }
+}
+
+TEST(RaggedTest, ScoresThatAreQuantizedBehindAMaskAreRefused) {
+  Refuses("length along different dimensions",
+          [](Model& m) { return SteppedAttention(m, true, true, false); });
+}
+
+// The same in operators on integers.
+TEST(RaggedTest, AttentionOfIntegersIsPacked) {
+  Graph graph;
+  const auto model = Pack(
+      [](Model& m) {
+        const auto number = [&](float scale) { return m.Number(scale); };
+        const auto zero = [&](uint8_t point) { return m.Constant(Tensor::Scalar(point)); };
+        const auto quantized = [&](ValueId x, float scale, uint8_t point) {
+          return m.Op("QuantizeLinear", {x, number(scale), zero(point)});
+        };
+        const ValueId q = quantized(m.Heads(m.Op("Sin", {m.x})), 0.01f, 120);
+        const ValueId k = m.Transpose(quantized(m.Heads(m.x), 0.02f, 130), {0, 1, 3, 2});
+        const ValueId scores = m.Op("QLinearMatMul", {q, number(0.01f), zero(120), k, number(0.02f),
+                                                      zero(130), number(0.03f), zero(128)});
+        const ValueId weights = quantized(
+            m.Along("Softmax", m.Op("DequantizeLinear", {scores, number(0.03f), zero(128)}), -1),
+            1.0f / 255, 0);
+        const ValueId v = quantized(m.Heads(m.Op("Cos", {m.x})), 0.01f, 128);
+        const ValueId y =
+            m.Op("QLinearMatMul", {weights, number(1.0f / 255), zero(0), v, number(0.01f),
+                                   zero(128), number(0.01f), zero(128)});
+        const ValueId real = m.Op("DequantizeLinear", {y, number(0.01f), zero(128)});
+        return m.Op("Reshape", {m.Transpose(real, {0, 2, 1, 3}), m.SizesOf(m.x, {kWidth})});
+      },
+      graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Count(*model, "RaggedAttention"), 1);
+  EXPECT_EQ(Count(*model, "QLinearMatMul"), 0);
+  ExpectSameAnswers(graph, *model, Requests(1), Kept::kAll, 4, 2e-2);
+}
+
 TEST(RaggedTest, DynamicScalesThatCannotBeFollowedAreRefused) {
   const auto quantized = [](Model& m, ValueId x) {
     return m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {x}, 3);
