@@ -88,6 +88,7 @@ StatusOr<std::vector<Shape>> PackedShapes(std::span<const RaggedInput> inputs,
   for (const RaggedInput& input : inputs) {
     switch (input.role) {
       case RaggedRole::kOffsets:
+      case RaggedRole::kRequests:
         packed.push_back(Shape{sequences + 1});
         break;
       case RaggedRole::kPositions:
@@ -148,6 +149,9 @@ StatusOr<std::vector<Tensor>> ZerosOf(const ProgramView& view,
     const bool offsets = role == RaggedRole::kOffsets;
     for (int64_t n = 0; n < zeros.size() && (offsets || role == RaggedRole::kPositions); ++n) {
       zeros.data<int64_t>()[n] = offsets ? n * input_shapes.length : n % input_shapes.length;
+    }
+    if (role == RaggedRole::kRequests) {  // one
+      std::fill_n(zeros.data<int64_t>() + 1, zeros.size() - 1, zeros.size() - 1);
     }
     tensors.push_back(std::move(zeros));
   }

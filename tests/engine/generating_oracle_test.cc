@@ -643,6 +643,50 @@ TEST(GeneratingOracleTest, PromptsInSmallPiecesAndRoomForFewAtATime) {
         {.max_batch_tokens = 5, .max_length = 100, .kv_cache_bytes = 8 * 4096}, 40, 70, 5);
 }
 
+// A scale spans the tokens of a sequence in a step. So prompts are not divided, and nothing is
+// computed again or taken from another prompt: each answer, and each logarithm of a probability, is
+// bit-equal to the same request alone.
+TEST(GeneratingOracleTest, DynamicScalesAreThoseOfEachRequestAlone) {
+  const auto files = Written(testing::LlamaModel({}, {.dynamic = true}));
+  const ModelConfig config = {
+      .max_batch_tokens = 24, .max_length = 64, .kv_cache_bytes = 16 * 4096};
+  auto alone = Load(*files, config), engine = Load(*files, config);
+  ASSERT_TRUE(alone.ok() && engine.ok()) << engine.status();
+  const StatusOr<ModelMetadata> metadata = (*engine)->Metadata("decoder");
+  ASSERT_EQ(metadata->programs[0].kind, "decoder") << metadata->programs[0].refused;
+  EXPECT_THAT(metadata->diagnosis, HasSubstr("its scales are dynamic"));
+  std::mt19937 random(29);
+  std::vector<InferRequest> requests;
+  std::vector<StatusOr<InferResponse>> got(24, absl::UnknownError("none")), want;
+  for (size_t i = 0; i < got.size(); ++i) {
+    Question question = RandomQuestion(random, 40);
+    if (i % 4 == 0) question.prompt.assign(35, 3);  // the same beginning
+    requests.push_back(question.Request());
+    requests.back().inputs.push_back(Number("logprobs", 0));
+    requests.back().outputs = {"output_ids", "token_logprobs"};
+    want.push_back((*alone)->Infer(requests.back()));
+    ASSERT_TRUE(want.back().ok()) << want.back().status();
+  }
+  Answers answers;
+  answers.Expect(static_cast<int>(got.size()));
+  for (size_t i = 0; i < got.size(); ++i) {
+    (*engine)->InferAsync(requests[i], [&, i](StatusOr<InferResponse> response) {
+      got[i] = std::move(response);
+      answers.Done();
+    });
+  }
+  answers.Wait();
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(got[i].ok()) << got[i].status();
+    EXPECT_EQ(TokensOf(*got[i]), TokensOf(*want[i])) << "request " << i;
+    const auto have = got[i]->outputs.at(1).tensor.values<float>();
+    const auto expected = want[i]->outputs.at(1).tensor.values<float>();
+    EXPECT_TRUE(std::equal(have.begin(), have.end(), expected.begin(), expected.end()))
+        << "request " << i;
+  }
+  EXPECT_EQ((*engine)->Statistics("decoder")->at(0).generation->preemptions, 0u);
+}
+
 TEST(GeneratingOracleTest, WhoIsSetBackIsAnsweredAsAlone) {
   const auto files = Written(testing::LlamaModel());
   Alone alone(*files);

@@ -362,6 +362,115 @@ TEST(LongRequestTest, AMaskSpreadOverQueriesIsProvedForEveryLength) {
              LongRequest(2, 2049, 9), LongRequest(1, 40, 40)});
 }
 
+// Two products as ONNX Runtime's dynamic quantiser writes them, of tokens and then of the first
+// one.
+testing::ModelBuilder DynamicallyQuantized() {
+  testing::ModelBuilder m(17);
+  m.Input("ids", testing::kInt64, {"batch", "length"});
+  m.Output("tokens", testing::kFloat, {"batch", "length", 8});
+  m.Output("first", testing::kFloat, {"batch", 8});
+  testing::RandomWeights(m, "table", {24, 8}, 1);
+  m.Tensor("zero", testing::kInt64, {})->add_int64_data(0);
+  m.Node("Gather", {"table", "ids"}, {"x"});
+  const auto product = [&](const std::string& x, const std::string& y) {
+    auto* weights = m.Tensor(y + "_weights", onnx::TensorProto::INT8, {8, 8});
+    for (int i = 0; i < 64; ++i) weights->add_int32_data(i * 37 % 251 - 125);
+    m.Tensor(y + "_weight_scale", testing::kFloat, {})->add_float_data(0.01f);
+    m.Node("DynamicQuantizeLinear", {x}, {y + "_q", y + "_scale", y + "_zero"});
+    m.Node("MatMulInteger", {y + "_q", y + "_weights", y + "_zero"}, {y + "_sums"});
+    m.Node("Cast", {y + "_sums"}, {y + "_numbers"}).Int("to", 1);
+    m.Node("Mul", {y + "_scale", y + "_weight_scale"}, {y + "_scales"});
+    m.Node("Mul", {y + "_numbers", y + "_scales"}, {y});
+  };
+  product("x", "hidden");
+  m.Node("Relu", {"hidden"}, {"positive"});
+  product("positive", "tokens");
+  m.Node("Gather", {"tokens", "zero"}, {"head"}).Int("axis", 1);
+  product("head", "first");
+  return m;
+}
+
+// Unequal requests in one batch, bit-equal to the imported model's answers for each alone. Requests
+// of many rows keep one scale, so they are not divided.
+void CheckDynamicScales(const ModelConfig& config) {
+  testing::TempFolder folder;
+  const auto alone = LoadBuilt(DynamicallyQuantized(), folder, {.policy = "none"});
+  const auto engine = LoadBuilt(DynamicallyQuantized(), folder, config);
+  ASSERT_TRUE(alone.ok() && engine.ok()) << alone.status() << engine.status();
+  EXPECT_THAT((*engine)->Metadata("model")->diagnosis, ::testing::HasSubstr("are packed"));
+  std::vector<Asked> asked(12);
+  std::mt19937 random(3);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const auto rows = static_cast<int64_t>(i == 5 ? 70 : 1 + i % 3);
+    const auto length = static_cast<int64_t>(1 + 2 * i);
+    Tensor ids = Tensor::Allocate(DType::kInt64, {rows, length});
+    for (int64_t k = 0; k < ids.size(); ++k) {
+      ids.data<int64_t>()[k] = static_cast<int64_t>(random() % 24);
+    }
+    asked[i].request.model = "model";
+    asked[i].request.inputs = {{"ids", std::move(ids)}};
+    asked[i].alone = (*alone)->Infer(asked[i].request);
+    ASSERT_TRUE(asked[i].alone.ok()) << asked[i].alone.status();
+  }
+  std::mutex mutex;
+  std::condition_variable told;
+  size_t answers = 0;
+  constexpr size_t kRounds = 20;
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (const Asked& a : asked) {
+      (*engine)->InferAsync(a.request, [&](const StatusOr<InferResponse>& got) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        ++answers;
+        told.notify_one();
+        ASSERT_TRUE(got.ok()) << got.status();
+        for (size_t o = 0; o < 2; ++o) {
+          const Tensor &have = got->outputs[o].tensor, &want = a.alone->outputs[o].tensor;
+          ASSERT_EQ(have.shape(), want.shape());
+          EXPECT_EQ(std::memcmp(have.raw(), want.raw(), want.byte_size()), 0);
+        }
+      });
+    }
+  }
+  std::unique_lock<std::mutex> lock(mutex);
+  ASSERT_TRUE(told.wait_for(lock, std::chrono::seconds(120),
+                            [&] { return answers == kRounds * asked.size(); }));
+}
+
+TEST(DynamicScalesTest, PackedEachRequestHasItsOwn) {
+  CheckDynamicScales({.policy = "packed", .max_batch_tokens = 300});
+}
+TEST(DynamicScalesTest, InStagesEachRequestHasItsOwn) {
+  CheckDynamicScales({.policy = "staged", .max_batch_tokens = 300, .stages = 2});
+}
+
+// The model that is padded has one scale for its batch.
+TEST(DynamicScalesTest, WithoutPackingTheyAreNotPadded) {
+  testing::ModelBuilder m(17);
+  m.Input("ids", testing::kInt64, {"batch", "length"});
+  m.Input("attention_mask", testing::kInt64, {"batch", "length"});
+  m.Output("y", testing::kFloat, {"batch", 8});
+  testing::RandomWeights(m, "table", {24, 8}, 1);
+  m.Tensor("last", testing::kInt64, {1})->add_int64_data(2);
+  m.Tensor("tokens", testing::kInt64, {1})->add_int64_data(1);
+  m.Node("Gather", {"table", "ids"}, {"x"});
+  m.Node("Cast", {"attention_mask"}, {"counts"}).Int("to", 1);
+  m.Node("Unsqueeze", {"counts", "last"}, {"columns"});
+  m.Node("Mul", {"x", "columns"}, {"counted"});
+  m.Node("ReduceSum", {"counted", "tokens"}, {"sums"}).Int("keepdims", 0);
+  auto* weights = m.Tensor("weights", onnx::TensorProto::INT8, {8, 8});
+  for (int i = 0; i < 64; ++i) weights->add_int32_data(i * 37 % 251 - 125);
+  m.Node("DynamicQuantizeLinear", {"sums"}, {"q", "scale", "zero"});
+  m.Node("MatMulInteger", {"q", "weights", "zero"}, {"integers"});
+  m.Node("Cast", {"integers"}, {"numbers"}).Int("to", 1);
+  m.Node("Mul", {"numbers", "scale"}, {"y"});
+  testing::TempFolder folder;
+  const auto padded = LoadBuilt(m, folder, {.policy = "length_dp"});
+  EXPECT_THAT(padded.status().message(), ::testing::HasSubstr("cannot serve this model"));
+  const auto packed = LoadBuilt(m, folder, {});
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ((*packed)->Metadata("model")->config.policy, "packed");
+}
+
 class TrustedMaskTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TrustedMaskTest, PaddedBesideOthersAnswersAreThoseOfTheModelAlone) {

@@ -356,6 +356,7 @@ const std::vector<Case>& Cases() {
                       1,
                       "chairlift"});
     cases->push_back({"Clip", {Floats({3, 4}), Input(Tensor::Scalar(1.0f))}});
+    cases->push_back({"RowQuantize", {Floats({3, 4, 5})}, {}, 3, "chairlift"});
     for (const OperatorDef* def : OperatorRegistry::Builtin().All()) {
       if (!IsElementwise(*def)) continue;
       const std::vector<Case> made = ElementwiseCases(*def);

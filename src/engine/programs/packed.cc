@@ -163,6 +163,9 @@ class PackedProgram final : public SingleNodeProgram {
                  std::make_unique<Packing>(signature_, model_.inputs, requests)};
   }
   StatusOr<Executable*> Original() override { return original_->Get(); }
+  bool RowsAreApart(const ValidatedRequest& /*request*/) const override {
+    return SequencesAreApart(model_.inputs);
+  }
 
  private:
   const PackedModel model_;

@@ -59,7 +59,9 @@ Packing::Packing(const Signature& signature, std::span<const RaggedInput> inputs
 
 Shape Packing::PackedShape(const RaggedInput& input) const {
   const int64_t tokens = token_room(), sequences = sequence_room();
-  if (input.role == RaggedRole::kOffsets) return {sequences + 1};
+  if (input.role == RaggedRole::kOffsets || input.role == RaggedRole::kRequests) {
+    return {sequences + 1};
+  }
   if (input.role == RaggedRole::kPositions) return {tokens};
   Shape shape = requests_[0]->inputs[static_cast<size_t>(input.source)].shape();
   if (input.role == RaggedRole::kRows) {
@@ -88,6 +90,7 @@ StatusOr<std::vector<Tensor>> Packing::Inputs(Arena& staging) const {
 
 void Packing::Fill(const RaggedInput& input, Tensor& packed) const {
   if (input.role == RaggedRole::kOffsets) return FillOffsets(packed.data<int64_t>());
+  if (input.role == RaggedRole::kRequests) return FillRequests(packed.data<int64_t>());
   if (input.role == RaggedRole::kPositions) {
     FillPositions(packed.data<int64_t>());
     return;
@@ -121,6 +124,11 @@ void Packing::FillOffsets(int64_t* offsets) const {
     for (const int32_t tokens : request->tokens) offsets[++sequence] = at += tokens;
   }
   std::fill(offsets + sequence, offsets + SequenceRoom(sequence) + 1, at);
+}
+
+void Packing::FillRequests(int64_t* requests) const {
+  int64_t* const end = std::copy(first_sequence_.begin(), first_sequence_.end(), requests);
+  std::fill(end, requests + sequence_room() + 1, first_sequence_.back());
 }
 
 void Packing::FillPositions(int64_t* positions) const {

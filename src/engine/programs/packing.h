@@ -44,6 +44,7 @@ class Packing final : public JoinedRequests {
   Shape PackedShape(const RaggedInput& input) const;
   void FillOffsets(int64_t* offsets) const;
   void FillPositions(int64_t* positions) const;
+  void FillRequests(int64_t* requests) const;
 
   const Signature& signature_;
   std::span<const RaggedInput> inputs_;

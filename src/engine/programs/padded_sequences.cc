@@ -161,6 +161,9 @@ class Trial {
 StatusOr<SequenceSignature> ProvedPadding(const RaggedModel& ragged, const Executable& executable) {
   SequenceSignature sequences = SequencesOf(ragged, executable.inputs().size());
   if (sequences.mask < 0) return Unimplemented("no input is proved to hide tokens");
+  if (!SequencesAreApart(ragged.inputs)) {
+    return Unimplemented("its dynamic scales would span all requests of a padded batch");
+  }
   if (!ragged.rows_ignore_trailing || !ragged.tokens_ignore_trailing) {
     return Unimplemented("padding would change its outputs, whatever the mask says");
   }

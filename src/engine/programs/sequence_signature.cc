@@ -38,6 +38,11 @@ Signature PackedSignature(const RaggedModel& ragged, const Graph& original, int 
   return signature;
 }
 
+bool SequencesAreApart(std::span<const RaggedInput> inputs) {
+  return std::none_of(inputs.begin(), inputs.end(),
+                      [](const RaggedInput& input) { return input.role == RaggedRole::kRequests; });
+}
+
 ValidatedRequest OnesRequest(const Signature& signature, int32_t rows, int32_t length) {
   ValidatedRequest request;
   request.rows = rows;

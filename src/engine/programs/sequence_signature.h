@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "engine/requests/validate.h"
 #include "graph/ragged/ragged.h"
@@ -14,6 +15,10 @@ namespace chairlift {
 SequenceSignature SequencesOf(const RaggedModel& ragged, size_t num_inputs);
 // The same for all of its requests. `original`: as imported. `max_rows`: as in Signature.
 Signature PackedSignature(const RaggedModel& ragged, const Graph& original, int max_rows);
+
+// Whether the sequences of a request may run in different batches: no value of the packed model
+// spans a whole request, as dynamic scales do.
+bool SequencesAreApart(std::span<const RaggedInput> inputs);
 
 // `rows` sequences of `length` tokens, all ones: every token is valid, and 1 is in every
 // vocabulary. Other varying dimensions are 1. It fits `signature`, which has `sequences` set.

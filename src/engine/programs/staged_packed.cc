@@ -57,6 +57,9 @@ class Uncut final : public SingleNodeProgram {
     return Batch{executable, std::make_unique<Packing>(signature_, inputs_, requests)};
   }
   StatusOr<Executable*> Original() override { return original_->Get(); }
+  bool RowsAreApart(const ValidatedRequest& /*request*/) const override {
+    return SequencesAreApart(inputs_);
+  }
 
  private:
   const std::span<const RaggedInput> inputs_;

@@ -7,9 +7,11 @@
 
 #include "base/status.h"
 #include "engine/programs/makers.h"
+#include "engine/programs/original_model.h"
 #include "engine/programs/plan_ahead.h"
 #include "engine/programs/single_node.h"
 #include "engine/programs/specialisations.h"
+#include "graph/row_scales.h"
 
 namespace chairlift {
 namespace {
@@ -38,6 +40,32 @@ class WholeProgram : public SingleNodeProgram {
 
  private:
   const std::shared_ptr<Executable> executable_;
+};
+
+// Requests of one row share batches by a graph with dynamic scales for each row. In one of several
+// rows a scale spans all of them, so it runs alone.
+class RowScalesProgram final : public WholeProgram {
+ public:
+  RowScalesProgram(Signature signature, const ServingPlan& plan,
+                   std::shared_ptr<Executable> executable, std::unique_ptr<OriginalModel> original,
+                   std::unique_ptr<DeviceLanes> lanes)
+      : WholeProgram("whole", std::move(signature), plan, executable, std::move(lanes)),
+        by_row_(std::move(executable)),
+        original_(std::move(original)) {}
+
+  StatusOr<ValidatedRequest> Validate(const InferRequest& request) override {
+    CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated, WholeProgram::Validate(request));
+    if (validated.rows > 1) validated.runs_alone = true;
+    return validated;
+  }
+  StatusOr<ProgramView> View() override { return ProgramView{.executable = by_row_.get()}; }
+
+ protected:
+  StatusOr<Executable*> Original() override { return original_->Get(); }
+
+ private:
+  const std::shared_ptr<Executable> by_row_;
+  const std::unique_ptr<OriginalModel> original_;
 };
 
 class SpecialisedProgram final : public WholeProgram {
@@ -121,6 +149,21 @@ std::string LengthsApart(const std::vector<SymbolicSpec>& inputs, const Status& 
       Message(not_ragged), mask->name);
 }
 
+// A graph with dynamic scales for each row, if these alone prevent that requests share batches.
+// `batching` is then its report.
+std::optional<Graph> ByRow(const LoadingModel& model, BatchAxisReport& batching) {
+  if (batching.batches || !batching.inputs_share || model.config.policy == "none") {
+    return std::nullopt;
+  }
+  std::optional<Graph> by_row = WithRowScales(model.graph);
+  if (!by_row) return std::nullopt;
+  BatchAxisReport report = AnalyseBatchAxis(*by_row);
+  if (!report.batches) return std::nullopt;
+  report.why += "; each has the dynamic scales that it has alone; one of several rows runs alone";
+  batching = std::move(report);
+  return by_row;
+}
+
 // Why a model is not specialised for classes of requests; empty: it is.
 std::string NoClasses(LoadingModel& model) {
   const BatchAxisReport& batching = model.Batching();
@@ -166,13 +209,19 @@ StatusOr<std::unique_ptr<Program>> MakeSpecialised(LoadingModel& model, std::str
 
 StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& /*refused*/) {
   BatchAxisReport batching = model.Batching();
+  std::optional<Graph> by_row = ByRow(model, batching);
   if (model.config.policy.empty() && batching.batches) {
     batching.why += LengthsApart(SignatureOf(model.graph).inputs, model.Ragged().status());
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ServingPlan plan,
                              PlanServing(model.config, batching, model.load.workers));
-  CHAIRLIFT_ASSIGN_OR_RETURN(std::shared_ptr<Executable> executable,
-                             Executable::Create(std::move(model.graph), model.executable));
+  std::unique_ptr<OriginalModel> original;
+  if (by_row) {
+    original = std::make_unique<OriginalModel>(std::move(model.graph), model.executable);
+  }
+  CHAIRLIFT_ASSIGN_OR_RETURN(
+      std::shared_ptr<Executable> executable,
+      Executable::Create(by_row ? *std::move(by_row) : std::move(model.graph), model.executable));
   Signature signature{.inputs = executable->inputs(),
                       .outputs = executable->outputs(),
                       .batches = plan.batches,
@@ -180,6 +229,11 @@ StatusOr<std::unique_ptr<Program>> MakeWhole(LoadingModel& model, std::string& /
   CHAIRLIFT_RETURN_IF_ERROR(
       PlanAhead(executable, signature, plan.scheduling.max_batch_size, model.load));
   CHAIRLIFT_ASSIGN_OR_RETURN(auto lanes, DeviceLanes::Create(*model.executable.device));
+  if (original != nullptr) {
+    return std::make_unique<RowScalesProgram>(std::move(signature), std::move(plan),
+                                              std::move(executable), std::move(original),
+                                              std::move(lanes));
+  }
   return std::make_unique<WholeProgram>("whole", std::move(signature), std::move(plan),
                                         std::move(executable), std::move(lanes));
 }

@@ -102,6 +102,9 @@ struct DecoderModel {
   int64_t vocabulary = 0;
   int64_t max_length = 0;  // maximum tokens of a sequence, by the size of its tables; 0: no limit
   std::optional<SourceModel> source;
+  // Scales span the new tokens of a sequence in a step. So a prompt must run in one step, without
+  // the keys and values of another prompt, and what was computed must not be computed again.
+  bool whole_prompts = false;
 
   std::vector<std::string> notes;  // what was proved, in words
   std::vector<PassReport> passes;  // that ran on the original

@@ -1,6 +1,7 @@
 #include "graph/decoders/paging.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -37,6 +38,10 @@ class Pager {
       const std::string op = graph_.nodes[n].def->name;
       if (graph_.nodes[n].def->domain == "chairlift" && op == "RaggedAttention") {
         CHAIRLIFT_RETURN_IF_ERROR(PageAttention(n, inputs));
+      } else if (op == "RaggedQuantize" && graph_.nodes[n].inputs.size() == 3) {
+        // Each sequence is a request of its own.
+        graph_.nodes[n].inputs.pop_back();
+        model_.whole_prompts = true;
       } else if (op.starts_with("Ragged")) {
         return Unimplemented("{}: it reads other tokens and is not causal attention",
                              graph_.nodes[n].Describe());
@@ -82,6 +87,9 @@ class Pager {
     if (node.attributes.Int("causal", 0) == 0 ||
         (node.inputs.size() > 4 && node.inputs[4] != kNoValue)) {
       return Unimplemented("{}: it is not causal, or has a mask", node.Describe());
+    }
+    if (node.attributes.Has("steps")) {
+      return Unimplemented("{}: its scores are quantized", node.Describe());
     }
     const SymbolicShape& k = graph_.values[static_cast<size_t>(node.inputs[1])].shape;
     const SymbolicShape& v = graph_.values[static_cast<size_t>(node.inputs[2])].shape;
@@ -178,6 +186,7 @@ class Pager {
       if (n < 0) break;
       const Node& node = graph_.nodes[static_cast<size_t>(n)];
       const bool alone = reader < 0 || links.SoleReader(at) == reader;
+      if (alone && PickDynamicBefore(links, node)) return absl::OkStatus();
       const bool product =
           (Is(node, "MatMul") || Is(node, "MatMulNBits", "chairlift")) && Constant(node, 1);
       const bool step =
@@ -215,11 +224,55 @@ class Pager {
     if (!shape.has_rank() || shape.rank() != 3 || !shape[0].known() || shape[0].value() != 1) {
       return Unimplemented("{}: it reads {}", graph_.nodes[n].Describe(), shape.ToString());
     }
-    const ValueId first = AddConstant(graph_, "last/axis", Tensor::Of<int64_t>({1}, {0}));
-    const ValueId rows = LastOf(Emit("last", "Squeeze", {hidden, first}));
-    const ValueId picked = Emit("last", "Unsqueeze", {rows, first});
+    const ValueId picked = LastRow(hidden);
     graph_.nodes[n].inputs[0] = picked;
     return absl::OkStatus();
+  }
+  ValueId LastRow(ValueId hidden) {
+    const ValueId first = AddConstant(graph_, "last/axis", Tensor::Of<int64_t>({1}, {0}));
+    const ValueId rows = LastOf(Emit("last", "Squeeze", {hidden, first}));
+    return Emit("last", "Unsqueeze", {rows, first});
+  }
+
+  // The node that computes the value, if it is that operator; else −1.
+  int MadeBy(const Links& links, ValueId id, const char* op, const char* domain = "") const {
+    const int n = links.producer(id);
+    return n >= 0 && Is(graph_.nodes[static_cast<size_t>(n)], op, domain) ? n : -1;
+  }
+  Node& At(int n) { return graph_.nodes[static_cast<size_t>(n)]; }
+
+  // The same for Mul(Cast(MatMulInteger(y, constant, zero point)), scale of y · constant), where y
+  // is dynamically quantised: the range still spans all tokens. False if it is something else.
+  bool PickDynamicBefore(const Links& links, const Node& scaled) {
+    if (!Is(scaled, "Mul")) return false;
+    const int cast = MadeBy(links, scaled.inputs[0], "Cast");
+    const int factor = MadeBy(links, scaled.inputs[1], "Mul");
+    if (cast < 0 || factor < 0 || !Constant(At(factor), 1)) return false;
+    const int product = MadeBy(links, At(cast).inputs[0], "MatMulInteger");
+    if (product < 0 || !Constant(At(product), 1) || At(product).inputs.size() < 3 ||
+        (At(product).inputs.size() > 3 && !Constant(At(product), 3))) {
+      return false;
+    }
+    for (const ValueId id : {At(cast).inputs[0], scaled.inputs[0], scaled.inputs[1]}) {
+      if (links.SoleReader(id) < 0) return false;
+    }
+    // y, its scale and its zero point.
+    std::array<ValueId, 3> parts = {At(product).inputs[0], At(factor).inputs[0],
+                                    At(product).inputs[2]};
+    int quantized = -1;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const int batch = MadeBy(links, parts[i], "Unsqueeze");  // [T, ...] as [1, T, ...]
+      if (batch < 0) return false;
+      const ValueId part = At(batch).inputs[0];
+      const int from = MadeBy(links, part, "RaggedQuantize", "chairlift");
+      if (from < 0 || At(from).outputs[i] != part || (i > 0 && from != quantized)) return false;
+      quantized = from;
+    }
+    for (ValueId& id : parts) id = LastRow(id);
+    At(product).inputs[0] = parts[0];
+    At(factor).inputs[0] = parts[1];
+    At(product).inputs[2] = parts[2];
+    return true;
   }
 
   RaggedModel ragged_;

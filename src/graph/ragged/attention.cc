@@ -199,6 +199,7 @@ Status PackAttention(Context& c) {
   attributes.Set("softcap", c.attributes().Float("softcap", 0.0f));
   attributes.Set("causal", int64_t{causal});
   attributes.Set("zeros_for_none", c.attributes().Int("zeros_for_none", 0));
+  if (c.attributes().Has("steps")) attributes.Set("steps", c.attributes().Floats("steps"));
   return GiveTokens(
       c, packer.Emit(c.node().name, "RaggedAttention", inputs, attributes, "chairlift"), axes[3]);
 }

@@ -79,6 +79,11 @@ class Analysis {
       return known;
     }
     if (Is(node, "RaggedSpread", "chairlift")) return known;
+    // A range over sequences. That over tokens includes hidden ones.
+    if (Is(node, "RaggedQuantize", "chairlift") && node.inputs.size() > 1 &&
+        IsInput(node.inputs[1], RaggedRole::kRequests)) {
+      return known;
+    }
     Ignores most = Ignores::kNone;
     if (attends) {
       if (node.inputs.size() > 4 && node.inputs[4] != kNoValue) most = Hidden(node.inputs[4]);

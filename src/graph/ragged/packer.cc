@@ -24,6 +24,8 @@ Packer::Packer(Graph& original)
                       {.role = RaggedRole::kOffsets});
   positions_ = AddInput("positions", DType::kInt64, SymbolicShape({Dim::Symbol(kTokensSymbol)}),
                         {.role = RaggedRole::kPositions});
+  requests_ = AddInput("requests", DType::kInt64, SymbolicShape({Dim::Symbol("sequences+1")}),
+                       {.role = RaggedRole::kRequests});
   for (size_t i = 0; i < original.inputs.size(); ++i) {
     const ValueId id = original.inputs[i];
     const Value& value = original.values[static_cast<size_t>(id)];
@@ -111,6 +113,7 @@ ValueId Packer::Integers(const std::vector<int64_t>& values) {
 
 ValueId Packer::offsets() { return offsets_; }
 ValueId Packer::positions() { return positions_; }
+ValueId Packer::requests() { return requests_; }
 
 // [1] of T^p · R^q · number.
 ValueId Packer::One(const Line& extent, bool rows) {

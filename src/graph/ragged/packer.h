@@ -56,6 +56,7 @@ class Packer {
   ValueId Integers(const std::vector<int64_t>& values);
   ValueId offsets();
   ValueId positions();
+  ValueId requests();
   // Sizes as a tensor of rank `rank` (0 or 1), for a value with R entries along the batch or 1.
   ValueId Sizes(const Dims& elements, int rank, DType dtype, bool rows);
   // [1, T, ...] as [T, ...] and back.
@@ -90,7 +91,7 @@ class Packer {
   std::vector<Form> forms_;
   std::vector<ValueId> packed_;
   std::vector<batch_axis::State> states_;
-  ValueId offsets_ = kNoValue, positions_ = kNoValue;
+  ValueId offsets_ = kNoValue, positions_ = kNoValue, requests_ = kNoValue;
   ValueId tokens_size_ = kNoValue, rows_size_ = kNoValue;
   std::map<std::vector<int64_t>, ValueId> integers_;
   std::map<ValueId, StatusOr<MaskRule>> mask_rules_;

@@ -4,7 +4,9 @@
 #include <string>
 
 #include "graph/passes/passes.h"
+#include "graph/ragged/dynamic_scales.h"
 #include "graph/ragged/form.h"
+#include "graph/ragged/quantized_attention.h"
 
 namespace chairlift::ragged {
 namespace {
@@ -100,6 +102,8 @@ StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes) {
   Graph copy = graph;
   CHAIRLIFT_RETURN_IF_ERROR(NameInputs(copy));
   CHAIRLIFT_ASSIGN_OR_RETURN(passes, RunPreparingPasses(copy));
+  CHAIRLIFT_RETURN_IF_ERROR(FuseQuantizedAttention(copy));
+  SpreadDynamicScales(copy, "RaggedQuantize");
   return copy;
 }
 

@@ -12,6 +12,7 @@
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 #include "graph/ragged/bounds.h"
+#include "graph/ragged/dynamic_scales.h"
 #include "graph/ragged/hidden.h"
 #include "graph/ragged/packer.h"
 #include "graph/ragged/prepare.h"
@@ -47,6 +48,10 @@ class FormWalk {
     Context context(packer_, node);
     if (Is(node, "Attention", "chairlift")) return PackAttention(context);
     if (Is(node, "SourceAttention", "chairlift")) return PackSourceAttention(context);
+    if (Is(node, "RaggedQuantize", "chairlift")) return PackDynamicQuantize(context);
+    if (Is(node, "DynamicQuantizeLinear") && !context.in(0).fixed()) {
+      return Unimplemented("its scale is not only multiplied with a product of its result");
+    }
     if (Is(node, "GatherND") && (context.in(0).tokens() || context.in(1).unknown())) {
       return PickTokens(context);
     }

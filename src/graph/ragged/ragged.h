@@ -30,6 +30,8 @@ enum class RaggedRole {
              // from 0, at most T. Tokens added to round up T belong to no sequence; sequences added
              // to round up R are empty.
   kPositions,  // int64 [T]: the token's position in its sequence, as in the request
+  kRequests,   // int64 [R+1]: the first sequence of each request, then the number of sequences that
+               // requests have, up to the end
 };
 
 struct RaggedInput {

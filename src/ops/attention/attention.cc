@@ -14,12 +14,14 @@
 //   zeros_for_none (0)  not 0: a query whose scores are all −∞ gets zeros instead of NaN
 //   distances (0)       not 0: mask is [heads, 2·n − 1]; entry n − 1 + j − i of a head is added to
 //                       the score of its query i and key j, both below n
+//   steps (none)        what scores and weights are rounded to (attention_steps.h)
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "ops/attention/attention_heads.h"
 #include "ops/attention/attention_operators.h"
+#include "ops/attention/attention_steps.h"
 #include "ops/broadcast.h"
 
 namespace chairlift {
@@ -234,6 +236,7 @@ class Attention final : public Kernel {
   static StatusOr<std::unique_ptr<Kernel>> Compile(const CompileContext& context) {
     auto made = std::make_unique<Attention>();
     CHAIRLIFT_ASSIGN_OR_RETURN(made->shapes_, AttentionShapesOf(context));
+    CHAIRLIFT_ASSIGN_OR_RETURN(made->steps_, AttentionStepsOf(context.attributes));
     made->all_ = AttentionHeads(made->shapes_.head, made->shapes_.batch * made->shapes_.heads,
                                 context.width);
     return std::unique_ptr<Kernel>(std::move(made));
@@ -250,6 +253,7 @@ class Attention final : public Kernel {
                at * strides[kHead];
       };
       AttentionHead head = s.head;
+      head.steps = steps_ ? &*steps_ : nullptr;
       head.q = input(0, s.strides[0], h);
       head.k = input(1, s.strides[1], h / s.sharing);
       head.v = input(2, s.strides[2], h / s.sharing);
@@ -264,6 +268,7 @@ class Attention final : public Kernel {
 
  private:
   AttentionShapes shapes_;
+  std::optional<AttentionSteps> steps_;
   AttentionHeads all_;
 };
 

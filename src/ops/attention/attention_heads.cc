@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/attention/attention_steps.h"
+
 namespace chairlift {
 
 size_t AttentionHeads::PackedBytes() const {
@@ -51,6 +53,10 @@ Status AttentionHeads::Run(Team& team, void* scratch,
         for (int64_t query = first; query < last; ++query) {
           std::fill_n(unit.out + query * unit.out_row, unit.value_size, 0.0f);
         }
+        continue;
+      }
+      if (unit.steps != nullptr) {
+        AttendInSteps(unit, first, last, reinterpret_cast<float*>(packed));
         continue;
       }
       PackHead(unit, packed);

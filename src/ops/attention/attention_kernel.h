@@ -15,6 +15,8 @@ namespace chairlift {
 // Keys per block: their scores for a tile of queries stay in the first-level cache.
 inline constexpr int64_t kAttentionBlock = 256;
 
+struct AttentionSteps;
+
 // float32; strides in elements. Rows of Q, V and the output are contiguous.
 struct AttentionHead {
   int64_t queries = 0;
@@ -42,6 +44,8 @@ struct AttentionHead {
   // The result for a query that attends to no key (its row is −∞): zeros, or NaN as the formula
   // gives.
   bool zeros_for_none = false;
+  // What scores and weights are rounded to in between (attention_steps.h); null: nothing.
+  const AttentionSteps* steps = nullptr;
 };
 
 // Bytes of K and V as packed for Attend().

@@ -13,6 +13,7 @@ namespace {
 
 StatusOr<std::unique_ptr<Kernel>> CompileAttention(const CompileContext& context) {
   const DType dtype = context.inputs[0].dtype;
+  if (context.attributes.Has("steps")) return Unimplemented("quantized scores");
   if (context.has_input(3) && context.inputs[3].dtype != dtype) {
     return Unimplemented("a mask of {} beside {}", DTypeName(context.inputs[3].dtype),
                          DTypeName(dtype));

@@ -25,6 +25,7 @@ size_t RowBytes(const TensorDesc& desc) {
 StatusOr<std::unique_ptr<Kernel>> CompileAttention(const CompileContext& context) {
   const DType dtype = context.inputs[0].dtype;
   if (!(kHalfTypes | TypeSet{DType::kFloat}).Contains(dtype)) return UnsupportedType(dtype);
+  if (context.attributes.Has("steps")) return Unimplemented("quantized scores");
   const Shape& q = context.inputs[0].shape;
   const Shape& k = context.inputs[1].shape;
   const Shape& v = context.inputs[2].shape;

@@ -7,7 +7,8 @@
 //   - scale (1);
 //   - causal (0): not 0 if no query attends to a later key;
 //   - softcap (0: none): limits scores by a tanh;
-//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN.
+//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN;
+//   - steps (none): what scores and weights are rounded to (attention_steps.h).
 //
 // Heads are distributed by their amount of work, and so are the queries of long sequences. No
 // matrix of queries by keys is stored.
@@ -17,6 +18,7 @@
 
 #include "base/stop_poll.h"
 #include "ops/attention/attention_heads.h"
+#include "ops/attention/attention_steps.h"
 #include "ops/ragged/ragged.h"
 
 namespace chairlift {
@@ -93,6 +95,7 @@ class RaggedAttention final : public Kernel {
       made->points_ = bias[1];
       head.mask_row = -1;
     }
+    CHAIRLIFT_ASSIGN_OR_RETURN(made->steps_, AttentionStepsOf(context.attributes));
     made->offsets_ = context.inputs[3];
     made->width_ = context.width;
     return std::unique_ptr<Kernel>(std::move(made));
@@ -196,12 +199,17 @@ class RaggedAttention final : public Kernel {
     if (points_ > 0) {
       head.mask = static_cast<const float*>(args.inputs[5]) + h * points_ + points_ / 2;
     }
+    if (steps_) {
+      head.steps = &*steps_;
+      return AttendInSteps(head, first, last, reinterpret_cast<float*>(scratch));
+    }
     PackHead(head, scratch);
     AttendUnlessStopped(head, first, last, scratch, scratch + PackedBytes(), poll);
   }
 
   int64_t tokens_ = 0, heads_ = 0, kv_heads_ = 1;
   AttentionHead head_;
+  std::optional<AttentionSteps> steps_;
   int64_t points_ = 0;  // of a bias by distance; 0: not by distance
   TensorDesc offsets_;
   int width_ = 1;

@@ -15,6 +15,7 @@ namespace chairlift {
 void RegisterPagedAttention(OperatorRegistry& registry);
 void RegisterRaggedAttention(OperatorRegistry& registry);
 void RegisterRaggedCumSum(OperatorRegistry& registry);
+void RegisterRaggedQuantize(OperatorRegistry& registry);
 void RegisterRaggedReduce(OperatorRegistry& registry);
 void RegisterRaggedSpread(OperatorRegistry& registry);
 void RegisterRaggedToken(OperatorRegistry& registry);

@@ -8,6 +8,7 @@ void RegisterRagged(OperatorRegistry& registry) {
   RegisterPagedAttention(registry);
   RegisterRaggedAttention(registry);
   RegisterRaggedCumSum(registry);
+  RegisterRaggedQuantize(registry);
   RegisterRaggedReduce(registry);
   RegisterRaggedSpread(registry);
   RegisterRaggedToken(registry);

@@ -43,6 +43,7 @@ struct DecoderForm {
   int64_t sliding = 0;           // of looked_up_mask: tokens that a query sees; 0: all
   float softcap = 0;             // Llama: limits scores by a tanh; 0: none
   bool onnx_attention = false;   // Llama: ONNX's Attention, over the past and new keys joined
+  bool dynamic = false;          // Llama: products as ONNX Runtime's dynamic quantiser writes them
   FusedAttention fused = FusedAttention::kNone;
   bool wrong_lengths = false;  // kGroupQuery: seqlens_k of the new tokens alone
   bool one_length = false;     // kGroupQuery: seqlens_k of no dimension
@@ -171,6 +172,10 @@ class DecoderBuilder {
       x = Gated(p, Attended(p, x, v));
     }
     x = RmsNorm(x, "norm");
+    if (form_.dynamic) {
+      Dynamic(x, "logits", hidden(), s_.vocabulary);
+      return Finish();
+    }
     Weights("lm_head", {hidden(), s_.vocabulary}, 1.0);
     Node("MatMul", {x, "lm_head"}, "logits");
     return Finish();
@@ -506,8 +511,21 @@ class DecoderBuilder {
 
   std::string Linear(const std::string& x, const std::string& name, int64_t out, int64_t in = 0) {
     const int64_t rows = in == 0 ? hidden() : in;
+    if (form_.dynamic) return Dynamic(x, name, rows, out);
     Weights(name + ".weight", {rows, out}, 1.5 / std::sqrt(static_cast<double>(rows)));
     return Node("MatMul", {x, name + ".weight"}, name);
+  }
+  std::string Dynamic(const std::string& x, const std::string& name, int64_t rows, int64_t out) {
+    auto* weights = b_.Tensor(name + ".weight", onnx::TensorProto::INT8, {rows, out});
+    for (int64_t i = 0; i < rows * out; ++i) {
+      weights->add_int32_data(static_cast<int32_t>(random_() % 255) - 127);
+    }
+    const auto scale = static_cast<float>(1.5 / 127 / std::sqrt(static_cast<double>(rows)));
+    b_.Node("DynamicQuantizeLinear", {x}, {name + ".q", name + ".scale", name + ".zero"});
+    Node("MatMulInteger", {name + ".q", name + ".weight", name + ".zero"}, name + ".sums");
+    Node("Cast", {name + ".sums"}, name + ".numbers").Int("to", 1);
+    Node("Mul", {name + ".scale", Scalar(name + ".weight_scale", scale)}, name + ".scales");
+    return Node("Mul", {name + ".numbers", name + ".scales"}, name);
   }
   // [batch, new, heads·columns] as [batch, heads, new, columns].
   std::string Heads(const std::string& x, int64_t heads) {

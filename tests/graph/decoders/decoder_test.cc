@@ -624,6 +624,14 @@ TEST(DecoderTest, LogitsAreComputedOfTheLastTokensOnly) {
   EXPECT_LT(token, head);
 }
 
+TEST(DecoderTest, DynamicScalesSpanTheNewTokensOfASequence) {
+  const auto model = Made(testing::LlamaModel({}, {.dynamic = true}));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->whole_prompts);
+  // The range of the last product spans all tokens, but only the last ones are multiplied.
+  EXPECT_EQ(CountOf(model->graph, "RaggedToken"), 3);
+}
+
 TEST(DecoderTest, AMaskThatShowsLaterTokensIsRefused) {
   EXPECT_NE(Refused(Gpt2Model({}, {.sees_later = 1})).find("its mask hides by"), std::string::npos);
   EXPECT_NE(Refused(LlamaModel({}, {.sees_later = 1})).find("its mask hides by"),

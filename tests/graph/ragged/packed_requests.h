@@ -78,6 +78,13 @@ inline PackedBatch Pack(const RaggedModel& model, const std::vector<Request>& re
                                                  std::span<const int64_t>(batch.offsets)));
       continue;
     }
+    if (input.role == RaggedRole::kRequests) {
+      std::vector<int64_t> firsts = batch.first_row;
+      firsts.resize(batch.offsets.size(), static_cast<int64_t>(rows.size()));
+      batch.inputs.push_back(Tensor::Of<int64_t>(Shape{static_cast<int64_t>(firsts.size())},
+                                                 std::span<const int64_t>(firsts)));
+      continue;
+    }
     if (input.role == RaggedRole::kPositions) {
       std::vector<int64_t> positions;
       for (const auto& at : batch.at) positions.insert(positions.end(), at.begin(), at.end());

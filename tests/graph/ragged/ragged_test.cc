@@ -471,8 +471,211 @@ TEST(RaggedTest, OtherWaysAlongTheLengthOrTheBatch) {
                 Attrs({{"pads", std::vector<int64_t>{1, 1}}}));
   });
   Refuses("(NonZero", [](Model& m) { return m.Op("NonZero", {m.x}); });
-  Refuses("(DynamicQuantizeLinear", [](Model& m) {
-    return m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {m.x}, 3)[0];
+}
+
+// DynamicQuantizeLinear, MatMulInteger and what makes its sums float32 again, as ONNX Runtime's
+// quantiser writes them.
+ValueId DynamicProduct(Model& m, ValueId x, int64_t k, int64_t n, const Shape& w_scales) {
+  const auto quantized =
+      m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {x}, 3);
+  Tensor w = Tensor::Allocate(DType::kInt8, {k, n});
+  for (int64_t i = 0; i < w.size(); ++i) w.data<int8_t>()[i] = static_cast<int8_t>(i * 37 % 251);
+  Tensor zeros = Tensor::Allocate(DType::kInt8, w_scales);
+  for (int64_t i = 0; i < zeros.size(); ++i) zeros.data<int8_t>()[i] = static_cast<int8_t>(i);
+  const ValueId sums =
+      m.Op("MatMulInteger", {quantized[0], m.Constant(w), quantized[2], m.Constant(zeros)});
+  const ValueId scale = m.Op("Mul", {quantized[1], m.Op("Abs", {m.Floats(w_scales)})});
+  return m.Op("Add", {m.Op("Mul", {m.To(sums, 1), scale}), m.Floats({n})});
+}
+
+// Packed, and bit-equal to each request alone: its scale spans its own rows.
+RaggedModel PacksExactly(const Build& build) {
+  Graph graph;
+  auto model = Pack(build, graph);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  ExpectSameAnswers(graph, *model, Requests(model->min_length), Kept::kAll, 0, 0);
+  ExpectSameAnswers(graph, *model, Requests(model->min_length), Kept::kAll, 4, 0);
+  return *std::move(model);
+}
+
+TEST(RaggedTest, DynamicScalesSpanTheRowsOfARequest) {
+  for (const Shape& scales : {Shape{}, Shape{1}, Shape{5}}) {
+    const RaggedModel model =
+        PacksExactly([&](Model& m) { return DynamicProduct(m, m.x, kWidth, 5, scales); });
+    EXPECT_EQ(Count(model, "RaggedQuantize"), 1);
+    EXPECT_EQ(Count(model, "DynamicQuantizeLinear"), 0);
+    PacksExactly([&](Model& m) {  // as one axis, and back
+      const ValueId flat = m.Op("Reshape", {m.x, m.Ints({-1, kWidth})});
+      return m.Op("Reshape", {DynamicProduct(m, flat, kWidth, 5, scales), m.SizesOf(m.x, {5})});
+    });
+    PacksExactly([&](Model& m) {  // one product after the other
+      return DynamicProduct(m, DynamicProduct(m, m.x, kWidth, 5, scales), 5, 3, {3});
+    });
+    PacksExactly([&](Model& m) {  // of heads
+      const ValueId heads = m.Op("Reshape", {m.x, m.SizesOf(m.x, {3, 2})});
+      return DynamicProduct(m, heads, 2, 5, scales);
+    });
+  }
+  PacksExactly([](Model& m) {  // one factor after the other, and two products of one value
+    const auto quantized =
+        m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {m.x}, 3);
+    const auto product = [&] {
+      const ValueId sums =
+          m.Op("MatMulInteger", {quantized[0], m.To(m.Floats({kWidth, 4}), 3), quantized[2]});
+      return m.Op("Mul", {m.Op("Mul", {m.Number(3), m.Op("Mul", {m.To(sums, 1), quantized[1]})}),
+                          m.Floats({4})});
+    };
+    return m.Op("Add", {product(), product()});
+  });
+  PacksExactly([](Model& m) {  // dequantised by hand
+    const auto quantized =
+        m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {m.x}, 3);
+    return m.Op("Mul", {quantized[1], m.Op("Sub", {m.To(quantized[0], 1), m.To(quantized[2], 1)})});
+  });
+  // After attention, whose sums round differently: one step.
+  Graph graph;
+  const auto model = Pack(
+      [](Model& m) {
+        const ValueId y = DynamicProduct(m, m.Attention(m.x, kNoValue), kWidth, kWidth, {});
+        return m.Attention(y, m.Added(m.MaskOfKeys()));
+      },
+      graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ExpectSameAnswers(graph, *model, Requests(1), Kept::kAll, 4, 1e-2);
+}
+
+// Of one row for each sequence, the scale spans those of a request.
+TEST(RaggedTest, DynamicScalesOfSequences) {
+  PacksExactly([](Model& m) { return DynamicProduct(m, m.r, kWidth, 5, {}); });
+  const RaggedModel model = PacksExactly([](Model& m) {
+    const ValueId first = m.Slice(m.Op("Identity", {m.x}), 0, m.Ints({1}), 1);
+    return DynamicProduct(m, m.Op("Squeeze", {first, m.Ints({1})}), kWidth, 5, {5});
+  });
+  EXPECT_EQ(Count(model, "RaggedQuantize"), 1);
+}
+
+// Alone, hidden tokens are part of the range. So they are packed, unless no range includes them.
+TEST(RaggedTest, HiddenTokensCountInDynamicScales) {
+  const auto first = [](Model& m, ValueId x) {
+    return m.Op("Squeeze", {m.Slice(x, 0, m.Ints({1}), 1), m.Ints({1})});
+  };
+  const auto attention = [](Model& m, ValueId x) {
+    return m.Attention(x, m.Added(m.MaskOfKeys()));
+  };
+  RaggedModel model = Packs([&](Model& m) { return first(m, attention(m, m.x)); });
+  EXPECT_TRUE(model.rows_ignore_trailing);
+  model = Packs(
+      [&](Model& m) { return first(m, attention(m, DynamicProduct(m, m.x, kWidth, kWidth, {}))); });
+  EXPECT_FALSE(model.rows_ignore_trailing);
+  EXPECT_FALSE(model.rows_ignore_masked);
+  model = Packs(
+      [&](Model& m) { return DynamicProduct(m, first(m, attention(m, m.x)), kWidth, 4, {}); });
+  EXPECT_TRUE(model.rows_ignore_trailing);
+}
+
+// x, quantised and dequantised with one scale.
+ValueId Stepped(Model& m, ValueId x, float scale, int8_t zero) {
+  const ValueId by = m.Number(scale), point = m.Constant(Tensor::Scalar(zero));
+  return m.Op("DequantizeLinear", {m.Op("QuantizeLinear", {x, by, point}), by, point});
+}
+
+// Attention as quantisers of both operands of a product write it. `masked`: a mask is added.
+ValueId SteppedAttention(Model& m, bool masked, bool steps_behind_mask, bool guarded) {
+  const ValueId q = Stepped(m, m.Heads(m.Op("Sin", {m.x})), 0.01f, 3);
+  const ValueId k =
+      Stepped(m, m.Op("Mul", {m.Transpose(m.Heads(m.x), {0, 1, 3, 2}), m.Number(0.5f)}), 0.02f, -5);
+  ValueId scores = Stepped(m, m.Op("MatMul", {q, k}), 0.03f, 0);
+  if (masked) scores = m.Op("Add", {scores, m.Added(m.MaskOfKeys())});
+  if (steps_behind_mask) scores = Stepped(m, scores, 0.05f, 100);
+  ValueId weights = m.Along("Softmax", scores, -1);
+  if (guarded) weights = m.Op("Where", {m.Op("IsNaN", {weights}), m.Number(0), weights});
+  weights = Stepped(m, weights, 1.0f / 127, 0);
+  const ValueId v = Stepped(m, m.Heads(m.Op("Cos", {m.x})), 0.01f, 0);
+  const ValueId y = Stepped(m, m.Op("MatMul", {weights, v}), 0.01f, 0);
+  return m.Op("Reshape", {m.Transpose(y, {0, 2, 1, 3}), m.SizesOf(m.x, {kWidth})});
+}
+
+TEST(RaggedTest, AttentionBetweenQuantizationStepsIsPacked) {
+  for (const bool masked : {false, true}) {
+    for (const bool guarded : {false, true}) {
+      Graph graph;
+      const auto model =
+          Pack([&](Model& m) { return SteppedAttention(m, masked, !masked && guarded, guarded); },
+               graph);
+      ASSERT_TRUE(model.ok()) << model.status();
+      EXPECT_EQ(Count(*model, "RaggedAttention"), 1);
+      // Sums in another order may end in the next step.
+      ExpectSameAnswers(graph, *model, Requests(1), Kept::kAll, 4, 2e-2);
+      if (masked) {
+        EXPECT_EQ(model->mask, 2);
+        EXPECT_TRUE(model->tokens_ignore_trailing);
+        ExpectSameAnswers(graph, *model, Requests(1), Kept::kUpToLastCounted, 0, 2e-2);
+      }
+    }
+  }
+}
+
+TEST(RaggedTest, ScoresThatAreQuantizedBehindAMaskAreRefused) {
+  Refuses("length along different dimensions",
+          [](Model& m) { return SteppedAttention(m, true, true, false); });
+}
+
+// The same in operators on integers.
+TEST(RaggedTest, AttentionOfIntegersIsPacked) {
+  Graph graph;
+  const auto model = Pack(
+      [](Model& m) {
+        const auto number = [&](float scale) { return m.Number(scale); };
+        const auto zero = [&](uint8_t point) { return m.Constant(Tensor::Scalar(point)); };
+        const auto quantized = [&](ValueId x, float scale, uint8_t point) {
+          return m.Op("QuantizeLinear", {x, number(scale), zero(point)});
+        };
+        const ValueId q = quantized(m.Heads(m.Op("Sin", {m.x})), 0.01f, 120);
+        const ValueId k = m.Transpose(quantized(m.Heads(m.x), 0.02f, 130), {0, 1, 3, 2});
+        const ValueId scores = m.Op("QLinearMatMul", {q, number(0.01f), zero(120), k, number(0.02f),
+                                                      zero(130), number(0.03f), zero(128)});
+        const ValueId weights = quantized(
+            m.Along("Softmax", m.Op("DequantizeLinear", {scores, number(0.03f), zero(128)}), -1),
+            1.0f / 255, 0);
+        const ValueId v = quantized(m.Heads(m.Op("Cos", {m.x})), 0.01f, 128);
+        const ValueId y =
+            m.Op("QLinearMatMul", {weights, number(1.0f / 255), zero(0), v, number(0.01f),
+                                   zero(128), number(0.01f), zero(128)});
+        const ValueId real = m.Op("DequantizeLinear", {y, number(0.01f), zero(128)});
+        return m.Op("Reshape", {m.Transpose(real, {0, 2, 1, 3}), m.SizesOf(m.x, {kWidth})});
+      },
+      graph);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Count(*model, "RaggedAttention"), 1);
+  EXPECT_EQ(Count(*model, "QLinearMatMul"), 0);
+  ExpectSameAnswers(graph, *model, Requests(1), Kept::kAll, 4, 2e-2);
+}
+
+TEST(RaggedTest, DynamicScalesThatCannotBeFollowedAreRefused) {
+  const auto quantized = [](Model& m, ValueId x) {
+    return m.Call(*OperatorRegistry::Builtin().Find("", "DynamicQuantizeLinear"), {x}, 3);
+  };
+  Refuses("(DynamicQuantizeLinear): its scale", [&](Model& m) {
+    return m.Op("Mul", {m.x, quantized(m, m.x)[1]});
+  });
+  Refuses("(DynamicQuantizeLinear): its scale", [&](Model& m) {  // of another value
+    const auto a = quantized(m, m.x), b = quantized(m, m.Op("Sin", {m.x}));
+    return m.Op("MatMulInteger", {a[0], m.To(m.Floats({kWidth, 4}), 3), b[2]});
+  });
+  Refuses("(DynamicQuantizeLinear): its scale", [&](Model& m) {  // as the right matrix's
+    const auto a = quantized(m, m.x);
+    return m.Op("MatMulInteger", {a[0], m.To(m.Floats({kWidth, 4}), 2), a[2], a[2]});
+  });
+  Refuses("(DynamicQuantizeLinear): its scale", [&](Model& m) {
+    const auto a = quantized(m, m.x);
+    return m.Op("Mul", {m.To(a[0], 1), m.Op("Reshape", {a[1], m.Ints({1, 1, 1})})});
+  });
+  Refuses("its scale does not span", [&](Model& m) {  // tokens by tokens
+    const auto a = quantized(m, m.Heads(m.x));
+    const ValueId keys = m.Transpose(a[0], {0, 1, 3, 2});
+    const ValueId y = m.Along("Softmax", m.To(m.Op("MatMulInteger", {a[0], keys}), 1), -1);
+    return m.Reduce("ReduceSum", m.Transpose(y, {0, 2, 1, 3}), {2, 3}, false);
   });
 }
 

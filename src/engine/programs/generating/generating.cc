@@ -146,7 +146,8 @@ StatusOr<std::unique_ptr<RequestGraph>> GeneratingProgram::Unfold(ValidatedReque
   const int64_t returned = GenerationInputs::Returned(request);
   auto made = std::make_unique<GeneratingRequest>(
       std::move(request), source, prompt, std::move(limits), returned, step_->pool(),
-      plan().config.prefix_caching, parts, std::max<int64_t>(kMostLogits / step_->vocabulary(), 1));
+      plan().config.prefix_caching, !step_->whole_prompts(), parts,
+      std::max<int64_t>(kMostLogits / step_->vocabulary(), 1));
   made->times.Arrive(counters_, Clock::Steady().Now());
   return made;
 }
@@ -468,6 +469,12 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   std::unique_ptr<GenerationCosts> costs =
       GenerationCosts::Find(*step, plan.scheduling.max_batch_size, model.load);
   plan.scheduling.costs = costs.get();
+  if (step->whole_prompts()) {
+    plan.config.policy = "whole_prompts";
+    plan.config.prefix_caching = false;
+    plan.diagnosis +=
+        "; its scales are dynamic: a prompt runs in one step, and shares no prefix with others";
+  }
   if (asked != DType::kUndefined) {
     plan.dropped += fmt::format(
         "; precision {} has no effect on a model that generates: it is float32", DTypeName(asked));

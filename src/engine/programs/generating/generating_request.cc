@@ -32,13 +32,14 @@ int64_t BlocksOfRequest(const BlockPool& pool, int64_t source, int64_t prompt, i
 GeneratingRequest::GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                                      std::span<const int64_t> prompt, GenerationLimits limits,
                                      int64_t returned, BlockPool& pool, bool prefix_caching,
-                                     bool parts, int64_t most_choices)
+                                     bool may_recompute, bool parts, int64_t most_choices)
     : RequestGraph(std::move(request)),
       source_(source.begin(), source.end()),
       prompt_(prompt.begin(), prompt.end()),
       limits_(std::move(limits)),
       returned_(returned),
       prefix_caching_(prefix_caching && source.empty()),
+      may_recompute_(may_recompute),
       most_choices_(most_choices),
       pool_(pool),
       source_sequence_(pool),
@@ -63,7 +64,7 @@ int64_t GeneratingRequest::state() const {
 }
 
 int32_t GeneratingRequest::state_rows() const {
-  const bool grows = source_.empty() && limits_.beams.beams == 1;
+  const bool grows = may_recompute_ && source_.empty() && limits_.beams.beams == 1;
   return grows ? static_cast<int32_t>(pool_.block_tokens()) : 0;
 }
 

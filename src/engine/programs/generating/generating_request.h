@@ -42,12 +42,14 @@ class GeneratingRequest final : public RequestGraph {
  public:
   // `source`: tokens for the encoder; empty: no encoder. `returned`: how many of its best
   // hypotheses to return. `pool` must outlive it. `prefix_caching`: reuse blocks of other prompts
-  // with the same beginning; never with a source, because keys and values depend on it. `parts` has
-  // an effect only without beams: with them, the first token is not known until the end.
+  // with the same beginning; never with a source, because keys and values depend on it.
+  // `may_recompute`: it may be preempted, and compute its prompt and answer again. `parts` has an
+  // effect only without beams: with them, the first token is not known until the end.
   // `most_choices`: forced tokens of one task.
   GeneratingRequest(ValidatedRequest request, std::span<const int64_t> source,
                     std::span<const int64_t> prompt, GenerationLimits limits, int64_t returned,
-                    BlockPool& pool, bool prefix_caching, bool parts, int64_t most_choices);
+                    BlockPool& pool, bool prefix_caching, bool may_recompute, bool parts,
+                    int64_t most_choices);
 
   int32_t num_nodes() const override { return 1; }
   GraphNode run(int32_t index) const override;
@@ -134,6 +136,7 @@ class GeneratingRequest final : public RequestGraph {
   const GenerationLimits limits_;
   const int64_t returned_;
   const bool prefix_caching_;
+  const bool may_recompute_;
   const int64_t most_choices_;
   BlockPool& pool_;
   BlockPool::Sequence source_sequence_;

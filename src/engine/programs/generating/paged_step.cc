@@ -15,6 +15,7 @@ PagedStep::PagedStep(const Sizes& sizes, DecoderModel model)
     : max_length_(sizes.max_length),
       max_source_(sizes.max_source),
       vocabulary_(model.vocabulary),
+      whole_prompts_(model.whole_prompts),
       inputs_(std::move(model.inputs)),
       pool_(sizes.blocks, sizes.block_tokens) {
   std::vector<Shape> shapes;

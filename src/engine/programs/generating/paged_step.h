@@ -44,6 +44,8 @@ class PagedStep {
   int64_t max_length() const { return max_length_; }
   int64_t max_source() const { return max_source_; }
   int64_t vocabulary() const { return vocabulary_; }
+  // As in DecoderModel.
+  bool whole_prompts() const { return whole_prompts_; }
   // The bytes of keys and values per token.
   int64_t token_bytes() const { return token_bytes_; }
 
@@ -71,6 +73,7 @@ class PagedStep {
 
   const int64_t max_length_, max_source_;
   const int64_t vocabulary_;
+  const bool whole_prompts_;
   const std::vector<DecoderInput> inputs_;
   int64_t token_bytes_ = 0;
   BlockPool pool_;

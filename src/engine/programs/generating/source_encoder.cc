@@ -70,8 +70,9 @@ Status SourceEncoder::RunTogether(std::span<const SourceTokens> sources, PagedSt
   std::vector<TensorDesc> descs;
   for (const RaggedInput& input : inputs_) {
     const bool mask = input.role == RaggedRole::kTokens && input.source == 1;
-    descs.push_back({mask ? mask_ : DType::kInt64,
-                     input.role == RaggedRole::kOffsets ? Shape{room + 1} : rows});
+    const bool sequences =
+        input.role == RaggedRole::kOffsets || input.role == RaggedRole::kRequests;
+    descs.push_back({mask ? mask_ : DType::kInt64, sequences ? Shape{room + 1} : rows});
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(std::vector<Tensor> staged, Stage(descs, memory.staging));
   for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -87,6 +88,8 @@ Status SourceEncoder::RunTogether(std::span<const SourceTokens> sources, PagedSt
       const auto count = static_cast<int64_t>(source.tokens.size());
       if (inputs_[i].role == RaggedRole::kOffsets) {
         *++to = end += count;
+      } else if (inputs_[i].role == RaggedRole::kRequests) {
+        *++to = ++end;
       } else if (inputs_[i].role == RaggedRole::kPositions) {
         for (int64_t place = 0; place < count; ++place) *to++ = place;
       } else if (inputs_[i].source == 1) {
@@ -95,7 +98,7 @@ Status SourceEncoder::RunTogether(std::span<const SourceTokens> sources, PagedSt
         to = std::copy(source.tokens.begin(), source.tokens.end(), to);
       }
     }
-    if (inputs_[i].role == RaggedRole::kOffsets) {
+    if (inputs_[i].role == RaggedRole::kOffsets || inputs_[i].role == RaggedRole::kRequests) {
       std::fill(to, tensor.data<int64_t>() + tensor.size(), end);
     }
   }
