@@ -1,24 +1,16 @@
 // `chairlift serve`: runs engine and server until a signal arrives.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <future>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <set>
@@ -33,10 +25,10 @@
 #include "cli/example_request.h"
 #include "cli/export_hint.h"
 #include "cli/flags.h"
-#include "cli/heap_trim.h"
 #include "cli/limit_flags.h"
 #include "cli/load_bar.h"
 #include "cli/model_path.h"
+#include "cli/server_process.h"
 #include "cli/terminal.h"
 #include "device/cpu/isa.h"
 #include "server/server.h"
@@ -218,114 +210,6 @@ Status InFlags(const Status& status) {
   return Status(status.code(), text);
 }
 
-// An address at which a server that listens on all addresses can be reached.
-std::string Reachable(const std::string& address) {
-  if (address == "0.0.0.0") return "127.0.0.1";
-  return address == "[::]" || address == "::" ? "[::1]" : address;
-}
-
-// Makes the C library return large buffers to the system when they are freed. By default it keeps
-// up to 32 MiB of each such size: some hundreds of MiB after a burst.
-void ReturnLargeBuffers() {
-  constexpr int kLarge = 1 << 20;
-  mallopt(M_MMAP_THRESHOLD, kLarge);
-  mallopt(M_TRIM_THRESHOLD, 8 * kLarge);
-}
-
-// Does not allocate: memory may be exhausted.
-int64_t ResidentBytes() {
-  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  std::array<char, 128> text{};  // total pages, resident pages, …
-  const ssize_t bytes = ::read(file, text.data(), text.size() - 1);
-  ::close(file);
-  char* at = text.data();
-  if (bytes > 0) std::strtoll(at, &at, 10);
-  return std::strtoll(at, nullptr, 10) * sysconf(_SC_PAGESIZE);
-}
-
-// Freed memory in the C library's heaps, whether or not it was returned to the system.
-int64_t FreeHeapBytes() { return static_cast<int64_t>(mallinfo2().fordblks); }
-
-// The socket to the parent process, with which this program must end.
-Status CheckParent(int descriptor) {
-  if (descriptor < 0) return absl::OkStatus();
-  int type = 0;
-  socklen_t bytes = sizeof(type);
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) return absl::OkStatus();
-  return Usage(InvalidArgument("--parent-fd {}: it is not an open socket", descriptor));
-}
-// "127.0.0.1:8000 127.0.0.1:8002"
-void ReportTo(int parent, const std::string& address, const Server& server) {
-  if (parent < 0) return;
-  std::string text = HostAndPort(Reachable(address), server.http_port());
-  if (server.metrics_port() >= 0) {
-    text += " " + HostAndPort(Reachable(address), server.metrics_port());
-  }
-  text += "\n";
-  (void)::send(parent, text.data(), text.size(), MSG_NOSIGNAL);
-}
-bool HasEnded(int parent) {
-  char byte = 0;
-  return parent >= 0 && ::recv(parent, &byte, 1, MSG_DONTWAIT) == 0;
-}
-
-sigset_t SetOf(std::initializer_list<int> signals) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : signals) sigaddset(&set, number);
-  return set;
-}
-
-// Threads that models start while they load do not block signals. Once the server is ready, a
-// signal that such a thread receives is passed to the thread that waits for signals.
-pthread_t waiting_thread;
-std::atomic<bool> is_ready{false};
-
-// Until the server is ready, and once it drains, a signal ends the program, as by default. The
-// first process of a container has no default action.
-void OnSignal(int number) {
-  if (is_ready) {
-    ::pthread_kill(waiting_thread, number);
-    return;
-  }
-  ::signal(number, SIG_DFL);
-  ::raise(number);
-  ::_exit(128 + number);
-}
-
-// A closed connection or log pipe must not end the program. Nor must a closed terminal at once:
-// SIGHUP waits for WaitForEnd().
-void KeepRunning() {
-  ::signal(SIGPIPE, SIG_IGN);
-  const sigset_t hangup = SetOf({SIGHUP});
-  pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
-  waiting_thread = pthread_self();
-  struct sigaction end = {};
-  end.sa_handler = OnSignal;
-  end.sa_flags = SA_NODEFER;
-  for (const int number : {SIGTERM, SIGINT}) ::sigaction(number, &end, nullptr);
-}
-
-// Waits for SIGTERM or SIGINT, which are blocked, and returns the one received; 0 if the parent
-// ended. Meanwhile returns free memory to the system: the C library returns only the end of each of
-// its heaps.
-int WaitForEnd(int parent) {
-  const sigset_t signals = SetOf({SIGTERM, SIGINT, SIGHUP});
-  const timespec interval{.tv_sec = parent < 0 ? 5 : 1, .tv_nsec = 0};
-  HeapTrim trim({.resident = ResidentBytes(), .free = FreeHeapBytes()});
-  while (!HasEnded(parent)) {
-    const int number = sigtimedwait(&signals, nullptr, &interval);
-    if (number == SIGTERM || number == SIGINT) return number;
-    if (number == SIGHUP)
-      spdlog::info("SIGHUP is ignored: restart the server to read models and flags again");
-    if (!trim.Due(ResidentBytes(), FreeHeapBytes)) continue;
-    malloc_trim(0);
-    trim.Trimmed({.resident = ResidentBytes(), .free = FreeHeapBytes()});
-  }
-  return 0;
-}
-
 // Answers the running requests, within the time of the flags, and stops.
 Status Stop(const ServeFlags& flags, Engine& engine, Server& server) {
   const auto timeout = std::chrono::seconds(flags.exit_timeout_secs);
@@ -406,7 +290,7 @@ Status Serve(ServeFlags flags) {
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   // Blocks the signals that are waited for below. While models load, and while the server drains, a
   // signal ends the program at once.
-  const sigset_t signals = SetOf({SIGTERM, SIGINT});
+  const sigset_t signals = SignalSet({SIGTERM, SIGINT});
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   flags.engine.on_load = LoadBar();
   flags.engine.serve_texts = true;
@@ -448,7 +332,7 @@ Status Serve(ServeFlags flags) {
     spdlog::error("model not loaded: {}", Message(failures.first));
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  is_ready = true;
+  SetWaitsForSignals(true);
   server->SetReady();
   if (ActiveCpuIsa() == CpuIsa::kAmx && flags.engine.precision.empty()) {
     spdlog::info("this machine has AMX: `precision: bfloat16` in a model.yaml uses it");
@@ -466,7 +350,7 @@ Status Serve(ServeFlags flags) {
   }
 
   const int signal = WaitForEnd(flags.parent_fd);
-  is_ready = false;
+  SetWaitsForSignals(false);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   // Load balancers stop sending when they see that it is not ready. After Ctrl-C there is nothing
   // to wait for.
