@@ -37,6 +37,14 @@ size_t Distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+// Whether `candidate` is `name` and further words: 'max_batch_size' of 'max_batch'.
+bool Continues(std::string_view name, std::string_view candidate) {
+  constexpr size_t kFewest = 3;  // characters
+  return name.size() >= kFewest && name.size() < candidate.size() &&
+         Folded(candidate[name.size()]) == '-' &&
+         std::ranges::equal(name, candidate.substr(0, name.size()), {}, Folded, Folded);
+}
+
 }  // namespace
 
 std::optional<std::string> Closest(std::string_view name, std::span<const std::string> candidates) {
@@ -60,7 +68,10 @@ std::optional<std::string> Closest(std::string_view name, std::span<const std::s
 
 std::string DidYouMean(std::string_view name, std::span<const std::string> candidates) {
   const std::optional<std::string> closest = Closest(name, candidates);
-  return closest ? "; did you mean '" + *closest + "'?" : "";
+  if (closest) return "; did you mean '" + *closest + "'?";
+  const auto longer = std::ranges::find_if(
+      candidates, [&](const std::string& candidate) { return Continues(name, candidate); });
+  return longer == candidates.end() ? "" : "; did you mean '" + *longer + "'?";
 }
 
 std::string KnownNames(std::string_view name, std::span<const std::string> known) {

@@ -17,7 +17,8 @@ namespace chairlift {
 // candidate of about the same size.
 std::optional<std::string> Closest(std::string_view name, std::span<const std::string> candidates);
 
-// "; did you mean 'identity'?", or nothing.
+// "; did you mean 'identity'?": the closest, or else the first that is `name` and further words, as
+// 'max_batch_size' of 'max_batch'. Empty if there is neither.
 std::string DidYouMean(std::string_view name, std::span<const std::string> candidates);
 
 // The end of an error about `name`, which is not one of `known`: a suggestion and the known names,

@@ -36,6 +36,11 @@ TEST(ClosestTest, WhatIsNothingLikeAnyIsNone) {
 TEST(DidYouMeanTest, EndsAMessage) {
   EXPECT_EQ(DidYouMean("serv", kNames), "; did you mean 'serve'?");
   EXPECT_EQ(DidYouMean("train", kNames), "");
+  const std::vector<std::string> settings = {"batch_dim", "max_batch_size", "max_batch_tokens"};
+  EXPECT_EQ(DidYouMean("max_batch", settings), "; did you mean 'max_batch_size'?");
+  EXPECT_EQ(DidYouMean("Max-Batch", settings), "; did you mean 'max_batch_size'?");
+  EXPECT_EQ(DidYouMean("max_bat", settings), "");
+  EXPECT_EQ(DidYouMean("a", std::vector<std::string>{"a_b"}), "");
 }
 
 TEST(KnownNamesTest, EndsAMessage) {

@@ -60,6 +60,8 @@ MISTAKES = [
     Mistake("a name that the model lacks", yaml("names: {z: a}\n"), "no input or output 'z'", "the model has no", "there are: 'x', 'y'"),
     Mistake("a device", yaml("device: gpu\n"), "no device 'gpu'", "there is no", "use cpu, cuda"),
     Mistake("a precision", yaml("precision: int4\n"), "precision is 'int4'", "must be", "float32, tf32, float16, bfloat16 or int8"),
+    Mistake("the beginning of a setting", yaml("max_batch: 4\n"), "no setting 'max_batch'", "there is no",
+            "did you mean 'max_batch_size'"),
     Mistake("a misspelt pass", yaml("disabled_passes: [fold_constant]\n"), "no pass 'fold_constant'", "there is no",
             "did you mean 'fold_constants'"),
     Mistake("a pooling", yaml("pooling: average\n"), "pooling is 'average'", "must be", "cls, max, mean"),

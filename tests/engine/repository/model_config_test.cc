@@ -95,8 +95,10 @@ TEST(ModelConfigTest, AnEmptyFileSetsNothing) {
 }
 
 TEST(ModelConfigTest, UnknownSettingsAreRefusedWithTheKnownOnes) {
-  EXPECT_THAT(Refusal("max_batch: 4"), AllOf(HasSubstr("no setting 'max_batch'"),
-                                             HasSubstr("max_batch_size"), HasSubstr(" more)")));
+  EXPECT_THAT(Refusal("max_batch: 4"),
+              HasSubstr("no setting 'max_batch'; did you mean 'max_batch_size'?"));
+  EXPECT_THAT(Refusal("rows: 4"), AllOf(HasSubstr("no setting 'rows'"), HasSubstr("max_batch_size"),
+                                        HasSubstr(" more)")));
 }
 
 TEST(ModelConfigTest, WrongValuesAreRefusedByName) {
