@@ -21,15 +21,16 @@ std::string NumberRange::ToString() const {
 
 StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string& path) {
   if (text.size() > kMaxSettingsBytes) {
-    return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
+    return InvalidArgument("it is longer than {} bytes, the limit", kMaxSettingsBytes);
   }
   auto document = std::make_shared<Document>();
   document->has_lines = text.find('\n') < text.size() - 1;
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
-      return InvalidArgument("it has {} YAML documents, of which one would count: remove '---'",
-                             documents.size());
+      return InvalidArgument(
+          "it has {} YAML documents, but only one is allowed: remove the lines '---'",
+          documents.size());
     }
     return YamlValue(documents.empty() ? YAML::Node() : documents[0], 0, path, std::move(document));
   } catch (const YAML::Exception& error) {
