@@ -54,15 +54,16 @@ bool HasSeveralDocuments(const std::string& text) {
 
 StatusOr<YamlValue> YamlValue::Parse(const std::string& text, const std::string& path) {
   if (text.size() > kMaxSettingsBytes) {
-    return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
+    return InvalidArgument("it is longer than {} bytes, the limit", kMaxSettingsBytes);
   }
   auto document = std::make_shared<Document>();
   document->has_lines = text.find('\n') < text.size() - 1;
   try {
     if (HasSeveralDocuments(text)) {
       return InvalidArgument(
-          "it has several YAML documents, of which one would count: remove '---', or what stands "
-          "outside of a map of settings");
+          "it has several YAML documents, but only one is allowed: remove the lines '---', and "
+          "what "
+          "stands outside of a map of settings");
     }
     return YamlValue(YAML::Load(text), 0, path, std::move(document));
   } catch (const YAML::Exception& error) {

@@ -34,7 +34,8 @@ Status CheckPlace(const CLI::App& parser, const std::string& policy, bool in_pro
   for (const char* flag : {"--policy", "--max-batch-size", "--max-batch-tokens", "--queue-delay-us",
                            "--workers", "--allow-plugins", "--tune-delay"}) {
     if (parser.count(flag) == 0) continue;
-    return Usage(InvalidArgument("{} applies in process; with --url, the server decides", flag));
+    return Usage(InvalidArgument(
+        "{} has no effect with --url, where the server decides; leave it out", flag));
   }
   return absl::OkStatus();
 }

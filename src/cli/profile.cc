@@ -341,8 +341,9 @@ Command AddProfile(CLI::App& parser) {
   parser.footer(
       R"(The table is kept for each model, CPU and build. A later call measures only entries that are
 missing. If the model runs as cells, each cell is timed, and `serve` chooses batch sizes by these
-times. For encoders and models that generate, it also shows tokens a second. --operators shows the time of each operator and node of one request, the kernel that
-computes it, and how close it is to the limit of the machine.
+times. For encoders and models that generate, it also shows tokens a second. --operators shows the
+time of each operator and node of one request, the kernel that computes it, and how close it is to
+the limit of the machine.
 
 Examples:
   chairlift profile model.onnx --batch-sizes 1,8,32 --lengths 16,128 --csv costs.csv

@@ -118,7 +118,7 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   }
   if (flags.application == "seq2seq") {
     if (flags.lengths.empty())
-      return Usage(InvalidArgument("lengths come from --length-histogram"));
+      return Usage(InvalidArgument("--application seq2seq needs --length-histogram"));
     return Seq2SeqMix(flags.lengths, flags.max_length);
   }
   if (flags.application == "stages") {
@@ -127,8 +127,8 @@ StatusOr<RequestMix> ReadMix(const SimulateFlags& flags, GraphForm form) {
   }
   if (flags.application == "generation") {
     if (flags.prompt_lengths.empty() || flags.output_lengths.empty()) {
-      return Usage(
-          InvalidArgument("lengths come from --prompt-lengths and --output-lengths, both"));
+      return Usage(InvalidArgument(
+          "--application generation needs both --prompt-lengths and --output-lengths"));
     }
     return GenerationMix(flags.prompt_lengths, flags.output_lengths, flags.requests, flags.seed);
   }
@@ -362,7 +362,7 @@ StatusOr<Setup> SetUp(const SimulateFlags& flags, const PolicyInfo& policy) {
   if (flags.exit_after > 0) {
     if (flags.application != "stages" || flags.exit_after >= flags.stages) {
       return Usage(InvalidArgument(
-          "--exit-after is {}: it takes --application stages, of more than {} stages",
+          "--exit-after is {}: it needs --application stages, with more than {} stages",
           flags.exit_after, flags.exit_after));
     }
     for (int stage = 0; stage < flags.stages; ++stage) {

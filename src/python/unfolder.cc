@@ -238,10 +238,10 @@ class PythonUnfolder final : public Unfolder {
       node = &nb::cast<const OutputHandle&>(yielded).node;
     }
     if (node == nullptr) {
-      Check(InvalidArgument(
-          "the unfold function yielded {}; it yields chairlift.cell(...), or what it got for one "
-          "to wait for it",
-          nb::cast<std::string>(nb::repr(yielded.type()))));
+      Check(
+          InvalidArgument("the unfold function yielded {}; it must yield chairlift.cell(...), or a "
+                          "node that such a call returned, to wait for it",
+                          nb::cast<std::string>(nb::repr(yielded.type()))));
     }
     CheckOwn(*node);
     return node->id;
@@ -385,10 +385,10 @@ class PythonUnfolder final : public Unfolder {
     for (size_t i = 0; i < model_->outputs.size(); ++i) {
       const char* const name = model_->outputs[i].name.c_str();
       if (!by_name.contains(name)) {
-        Check(
-            InvalidArgument("the unfold function returned no '{}'; it returns a dict of arrays, "
-                            "outputs of nodes, or lists of these, by the model's outputs",
-                            name));
+        Check(InvalidArgument(
+            "the unfold function returned no '{}'; it must return a dict that gives each output of "
+            "the model an array, an output of a node, or a list of these",
+            name));
       }
       Answer& answer = answers_.emplace_back();
       answer.output = static_cast<int>(i);

@@ -117,7 +117,7 @@ TEST_F(CommandTest, WrongFlagsEndWithTwoAndAreNamed) {
   EXPECT_THAT(Refusal({"bench", doubling_, "--connections", "2"}, 2),
               HasSubstr("--connections needs --url"));
   EXPECT_THAT(Refusal({"bench", "doubling", "--url", "http://x:1", "--policy", "none"}, 2),
-              HasSubstr("--policy applies in process; with --url, the server decides"));
+              HasSubstr("--policy has no effect with --url, where the server decides"));
   EXPECT_THAT(Refusal({"bench", doubling_, "--url", "http://x:1"}, 2), HasSubstr("try 'doubling'"));
   EXPECT_THAT(Refusal({"serve", doubling_, "--log-level", "loud"}, 2), HasSubstr("warning"));
 }

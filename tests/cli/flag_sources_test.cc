@@ -96,7 +96,7 @@ TEST_F(FlagSourcesTest, WrongFilesAndVariablesAreRefused) {
   EXPECT_THAT(refused("a: [\n"), HasSubstr("it is not YAML"));
   EXPECT_THAT(Error({"serve", "--config", (folder_ / "none.yaml").string()}, {}),
               AllOf(HasSubstr("none.yaml"), HasSubstr("cannot be read")));
-  EXPECT_THAT(Error({"serve", "--config=/dev/zero"}, {}), HasSubstr("bytes that are read"));
+  EXPECT_THAT(Error({"serve", "--config=/dev/zero"}, {}), HasSubstr("bytes, the limit"));
   EXPECT_THAT(Error({"serve", "--config", (folder_ / ".").string()}, {}),
               HasSubstr("cannot be read"));
   EXPECT_THAT(Error({"serve"}, {{"CHAIRLIFT_EXIT_ON_ERROR", "maybe"}}),

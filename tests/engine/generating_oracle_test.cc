@@ -501,7 +501,7 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   EXPECT_THAT(answer, Not(Contains(2)));
   const std::string diagnosis = (*engine)->Metadata("mt")->diagnosis;
   EXPECT_THAT(diagnosis, HasSubstr("not applied: early_stopping, num_beams"));
-  EXPECT_THAT(diagnosis, HasSubstr("behind token 2"));
+  EXPECT_THAT(diagnosis, HasSubstr("after token 2"));
   // What continues an answer is not interrupted by a forced first token, which is there already.
   request.inputs.push_back(Row("decoder_input_ids", {2, 9, 7}));
   const auto continued = (*engine)->Infer(request);
@@ -525,7 +525,7 @@ TEST(GeneratingOracleTest, AFolderOfTheFilesThatExportersWriteIsAModel) {
   ASSERT_TRUE((*engine)->LoadFromRepository("mt").ok());
   request.inputs.push_back({"forced_bos_token_id", Tensor::Of<int64_t>({1}, {9})});
   EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
-              HasSubstr("\"forced_decoder_ids\" of generation_config.json stand in its place"));
+              HasSubstr("generation_config.json has \"forced_decoder_ids\", which replace it"));
   request.inputs.push_back(Row("decoder_input_ids", {2}));
   EXPECT_EQ(TokensOf(*(*engine)->Infer(request))[0], 9);
 
@@ -1135,7 +1135,7 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   Tokens all(kVocabulary);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_THAT(refused({.prompt = {1}, .min_tokens = 1, .stops = all}),
-              HasSubstr("no token may come next"));
+              HasSubstr("no token is allowed next"));
   const auto with = [&](const NamedTensor& input) {
     InferRequest request = Question{.prompt = {1}}.Request();
     request.inputs.push_back(input);

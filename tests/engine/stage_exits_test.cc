@@ -280,7 +280,7 @@ TEST(StageExitsTest, OutputsThatPassesMergedMayBeNamed) {
     }
   }
   EXPECT_THAT(std::string(load("early", {{"scores", "x"}, {"same", "early"}}).status().message()),
-              HasSubstr("for which both 'early' and 'x' are to stand"));
+              HasSubstr("which then has two substitutes, 'early' and 'x'"));
 }
 
 // What stands for something at an exit must be there for requests that skipped stages before it.
@@ -361,15 +361,16 @@ TEST(StageExitsTest, WhatIsWrongIsRefusedByName) {
   const auto refusal = [](StageExit exit) { return ExitRefusal({.exits = {std::move(exit)}}); };
   EXPECT_THAT(refusal({.output = "nose", .at_least = 1}), HasSubstr("'nose' is not an output"));
   EXPECT_THAT(refusal({.output = "early"}), HasSubstr("neither at_least nor a predicate"));
-  EXPECT_THAT(refusal({.output = "early", .at_least = 1}),
-              HasSubstr("who takes the exit has no 'scores', which the model answers with"));
+  EXPECT_THAT(
+      refusal({.output = "early", .at_least = 1}),
+      HasSubstr("requests that take the exit have no 'scores', which the model answers with"));
   EXPECT_THAT(refusal({.output = "early", .at_least = NAN}), HasSubstr("at_least is nan"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "b"}),
               HasSubstr("has no 'b', which a later stage reads"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "a"}),
-              HasSubstr("nothing is skipped"));
+              HasSubstr("nothing would be skipped"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"scores", "a"}}}),
-              HasSubstr("'a' cannot stand for 'scores': its rows are"));
+              HasSubstr("'a' cannot replace 'scores': its rows are"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"scores", "scores"}}}),
               HasSubstr("it is computed later"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"early", "scores"}}}),
@@ -379,7 +380,7 @@ TEST(StageExitsTest, WhatIsWrongIsRefusedByName) {
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "nose"}),
               HasSubstr("exits: skip_to: there is no node or tensor 'nose'"));
   EXPECT_THAT(ExitRefusal({.exits = {EarlyExit(0.5), EarlyExit(0.5)}}),
-              HasSubstr("there are two after 'early', of which the second is never taken"));
+              HasSubstr("there are two after 'early', and the second is never taken"));
   EXPECT_THAT(ExitRefusal({.policy = "ideal", .exits = {EarlyExit(1)}}),
               HasSubstr("has no early exits; 'staged' and 'cellular' have"));
   EXPECT_THAT(ExitRefusal({.policy = "window", .exits = {EarlyExit(1)}}),

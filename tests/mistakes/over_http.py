@@ -108,7 +108,7 @@ MISTAKES = [
     Mistake("a picture", ask(INFER, b"\xff\xd8\xff\xe0" + b"x" * 99), "not valid JSON", "binary data", "curl --data-binary @FILE"),
     Mistake("gzip without its header", ask(INFER, gzip.compress(b"{}")), "not valid JSON", "compressed",
             "add the header Content-Encoding: gzip"),
-    Mistake("an unknown coding", ask(INFER, b"x", Content_Encoding="br"), "Content-Encoding 'br'", "not read here",
+    Mistake("an unknown coding", ask(INFER, b"x", Content_Encoding="br"), "Content-Encoding 'br'", "not supported",
             "one of gzip, deflate and identity"),
     Mistake("no gzip under its header", ask(INFER, b"{}", Content_Encoding="gzip"), "Content-Encoding gzip", "not in that format",
             "that format"),

@@ -439,7 +439,7 @@ def test_chats_have_log_probabilities(server):
     ({"messages": [{"role": "large", "content": "a"}], "model": "bytes"}, "does not take these messages: MemoryError"),
     ({"messages": [{"role": "wrong", "content": "a"}], "model": "bytes"}, "does not take these messages: expected length"),
     ({"messages": [{"role": "half", "content": "a"}], "model": "bytes"}, "the text is not UTF-8"),
-    ({"messages": [{"role": "user", "content": "a"}], "echo": True}, "of chats only false is possible"),
+    ({"messages": [{"role": "user", "content": "a"}], "echo": True}, "for chats only false is supported"),
 ])
 def test_what_is_wrong_of_a_chat_is_named(server, body, why):
     for more in ({}, {"stream": True}):

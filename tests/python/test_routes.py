@@ -390,7 +390,7 @@ def test_a_developer_is_the_system_of_a_template_without_developers(decoders):
     ({"max_token": 5}, "no field 'max_token'; did you mean 'max_tokens'?"),
     ({"prompt_logprobs": 1}, "no field 'prompt_logprobs'"),
     ({"guided_json": {}}, "no field 'guided_json'"),
-    ({"include_stop_str_in_output": True}, "only false is possible"),
+    ({"include_stop_str_in_output": True}, "only false is supported"),
     ({"stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats"),
     ({"text_input": "b"}, "no field 'text_input'"),
     ({"x" * 5000: 1}, "a name of 5000 bytes"),
@@ -425,4 +425,4 @@ def test_how_long_an_answer_may_be_is_said_of_what_it_continues(decoders):
     status, error = decoders.ask("/v1/completions", {"model": "t5", "prompt": "ab", "max_tokens": -1})
     assert status == 400 and "max_tokens is -1; it must be from 1 to" in error["error"]["message"]
     status, error = decoders.ask("/v1/completions", {"model": "gpt2", "prompt": "ab", "max_tokens": -1})
-    assert status == 400 and "behind a prompt of 2 tokens" in error["error"]["message"]
+    assert status == 400 and "after a prompt of 2 tokens" in error["error"]["message"]

@@ -69,8 +69,9 @@ StatusOr<LengthHistogram> LengthHistogram::From(const std::string& text) {
                                                        number(all.substr(dash + 1), last);
   if (!numbers) return Read(text);
   if (first < 1 || last < first || last > kLongest) {
-    return InvalidArgument("'{}' is not a length from 1 to {}, nor two with the lesser first", text,
-                           kLongest);
+    return InvalidArgument(
+        "'{}' is neither a length from 1 to {} nor a range of two, as 32-512, the smaller first",
+        text, kLongest);
   }
   LengthHistogram out;
   for (int64_t length = first; length <= last; ++length) {

@@ -232,7 +232,7 @@ StatusOr<ServingPlan> PlanGenerationServing(const ModelConfig& config, const std
   plan.config = config;
   if (!config.policy.empty() && config.policy != "continuous") {
     return InvalidArgument(
-        "policy '{}' is there to be compared with in simulations; models that generate are served "
+        "policy '{}' exists only for comparison in simulations; models that generate are served "
         "with 'continuous'",
         config.policy);
   }

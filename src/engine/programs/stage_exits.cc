@@ -74,8 +74,10 @@ class ExitReader {
       }
     }
     if (next <= stage + 1 && next < num_stages()) {
-      return InvalidArgument("skip_to is '{}', which is computed before: nothing is skipped",
-                             exit.skip_to);
+      return InvalidArgument(
+          "skip_to is '{}', which is computed before the exit, so nothing would be skipped; name a "
+          "later node or tensor",
+          exit.skip_to);
     }
     for (const auto& [name, source_name] : exit.instead) {
       CHAIRLIFT_ASSIGN_OR_RETURN(const int value, ValueNamed(name));
@@ -84,8 +86,9 @@ class ExitReader {
       for (const auto& [earlier, its_source] : read.instead) {
         if (earlier != value || its_source == source) continue;
         return InvalidArgument(
-            "instead: '{}' is a name of '{}', for which both '{}' and '{}' are to stand", name,
-            model_.values[static_cast<size_t>(value)],
+            "instead: '{}' is another name of '{}', which then has two substitutes, '{}' and '{}'; "
+            "name one",
+            name, model_.values[static_cast<size_t>(value)],
             model_.values[static_cast<size_t>(its_source)], source_name);
       }
       read.instead.emplace_back(value, source);
@@ -98,7 +101,7 @@ class ExitReader {
                       [&](const auto& pair) { return pair.first == static_cast<int>(value); });
       if (!missing || given) continue;
       return InvalidArgument(
-          "who takes the exit has no '{}', which {}; name in 'instead' what stands for it",
+          "requests that take the exit have no '{}', which {}; name its substitute in `instead`",
           model_.values[value], spec.reader);
     }
     return read;
@@ -137,17 +140,20 @@ class ExitReader {
     const std::string& name = model_.values[static_cast<size_t>(value)];
     const std::string& source_name = model_.values[static_cast<size_t>(source)];
     if (to.made <= stage || to.made >= next || to.read < next) {
-      return InvalidArgument("instead: '{}' is not missing where the exit is taken", name);
+      return InvalidArgument(
+          "instead: '{}' needs no substitute: requests that take the exit have it, or do not read "
+          "it",
+          name);
     }
     if (from.made > stage) {
-      return InvalidArgument("instead: '{}' cannot stand for '{}': it is computed later",
-                             source_name, name);
+      return InvalidArgument("instead: '{}' cannot replace '{}': it is computed later", source_name,
+                             name);
     }
     if (to.port->dtype == from.port->dtype && to.port->row_bytes == from.port->row_bytes &&
         to.port->row.ToString() == from.port->row.ToString()) {
       return absl::OkStatus();
     }
-    return InvalidArgument("instead: '{}' cannot stand for '{}': its rows are {} {}, not {} {}",
+    return InvalidArgument("instead: '{}' cannot replace '{}': its rows are {} {}, not {} {}",
                            source_name, name, DTypeName(from.port->dtype),
                            from.port->row.ToString(), DTypeName(to.port->dtype),
                            to.port->row.ToString());

@@ -338,8 +338,8 @@ Status CheckConfig(const ModelConfig& config) {
     });
     if (never) {
       return InvalidArgument(
-          "exits: there are two after '{}', of which the second is never taken: wherever it holds, "
-          "so does the first",
+          "exits: there are two after '{}', and the second is never taken: whenever its condition "
+          "holds, so does that of the first",
           exit.output);
     }
   }

@@ -34,8 +34,8 @@ Status ReadFileName(const YamlValue& settings, FolderConfig& folder) {
   CHAIRLIFT_RETURN_IF_ERROR(settings.status());
   if (folder.cells || folder.function || folder.pipeline) {
     return InvalidArgument(
-        "`file` names the ONNX file of a model that is one; leave it out of a model made of "
-        "`cells`, `python` or `steps`");
+        "`file` is for models of one ONNX file; leave it out for a model made of `cells`, `python` "
+        "or `steps`");
   }
   folder.file = name;
   return absl::OkStatus();

@@ -132,8 +132,8 @@ Status ReadPoolingFile(const fs::path& file, SentenceFiles& files) {
   }
   for (const std::string& mode : modes) {
     if (FindMode(mode) != nullptr) continue;
-    return InvalidArgument("{} says to pool by {}; possible are {}", file.string(), mode,
-                           PoolingNames());
+    return InvalidArgument("{} sets the pooling {}, which is not supported; supported are {}",
+                           file.string(), mode, PoolingNames());
   }
   for (const PoolingMode& mode : kPoolingModes) {
     const bool said = std::any_of(modes.begin(), modes.end(),
@@ -141,7 +141,7 @@ Status ReadPoolingFile(const fs::path& file, SentenceFiles& files) {
     if (said) files.pooling.push_back(mode.pooling);
   }
   if (!files.pooling.empty()) return absl::OkStatus();
-  return InvalidArgument("{} says to pool by nothing; possible are {}", file.string(),
+  return InvalidArgument("{} turns every pooling off; turn one on: {}", file.string(),
                          PoolingNames());
 }
 
@@ -167,8 +167,8 @@ Status ReadModules(const fs::path& folder, fs::path& pooling, SentenceFiles& fil
     const auto place = static_cast<size_t>(found - std::begin(kKinds));
     if (place < next) {
       return InvalidArgument(
-          "modules.json has a module '{}' behind others that it must be in front of; the order is "
-          "Transformer, Pooling, Normalize, each once",
+          "modules.json has the module '{}' in the wrong place; the order is Transformer, Pooling, "
+          "Normalize, each once",
           type);
     }
     next = place + 1;

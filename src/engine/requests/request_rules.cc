@@ -246,8 +246,8 @@ Status RequestRules::CheckOutputs(const std::vector<NamedTensor>& outputs) const
     }
     if (fits) continue;
     return InvalidArgument(
-        "output '{}' has shape {}, which its declared dims [{}] are not; correct them in the "
-        "model's configuration",
+        "output '{}' has shape {}, but its declared dims are [{}]; correct them in the model's "
+        "configuration",
         output.name, shape.ToString(), fmt::join(dims, ","));
   }
   return absl::OkStatus();

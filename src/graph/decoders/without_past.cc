@@ -178,7 +178,7 @@ class PastRemover {
       CHAIRLIFT_RETURN_IF_ERROR(CheckNotCached(id));
       if (!Sourced(id)) continue;
       return Unimplemented(
-          "it reads the source ('{}'), which is known of attention's keys and values alone",
+          "it reads the source ('{}'), which only keys and values of attention may do",
           graph_.values[static_cast<size_t>(id)].name);
     }
     return TakeKnown(graph_, n, known_);
@@ -203,8 +203,8 @@ class PastRemover {
       return absl::OkStatus();
     }
     return Unimplemented(
-        "it reads keys or values of earlier tokens ('{}'), which only attention over "
-        "Concat(past, new) along axis 2 is known to do",
+        "it reads keys or values of earlier tokens ('{}'), which only attention over Concat(past, "
+        "new) along axis 2 may do",
         graph_.values[static_cast<size_t>(id)].name);
   }
 
@@ -304,7 +304,8 @@ class PastRemover {
       return absl::OkStatus();
     }
     return Unimplemented(
-        "it reads '{}' behind '{}', and output '{}' has '{}' there: later tokens would see others",
+        "it reads '{}' after '{}', but output '{}' has '{}' there: later tokens would see other "
+        "keys or values",
         NameOf(read.added), cache.name, NameOf(out), NameOf(passed->second.added));
   }
   const std::string& NameOf(ValueId id) const {
@@ -330,7 +331,7 @@ class PastRemover {
     if (!causal_) return KeepTwoSided(n);
     const int64_t from = node.attributes.Int("causal", 0);
     const bool causal = from != 0;
-    if (from == 1 && past) return Unimplemented("its queries do not stand behind the past");
+    if (from == 1 && past) return Unimplemented("its queries do not follow the past");
     const ValueId mask = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
     if (mask == kNoValue && !causal) {
       return Unimplemented("it has no mask: tokens of a prompt would see later ones");

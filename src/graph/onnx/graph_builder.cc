@@ -92,8 +92,8 @@ Status GraphBuilder::AddBefore(OnnxNode node) {
 Status GraphBuilder::CheckConstants() const {
   if (budget_.constant_bytes_left >= 0) return absl::OkStatus();
   return Unimplemented(
-      "the tables of this node and of those before it take more than {} MiB; a model with fewer "
-      "results or nodes needs less",
+      "the tables of this node and of those before it take more than {} MiB, the limit; a model "
+      "with fewer results or nodes needs less",
       InferBudget().constant_bytes_left >> 20);
 }
 

@@ -433,7 +433,7 @@ Status DeclareShape(const DeclaredPort& port, bool batch, const char* what, Symb
   const auto contradicts = [&] {
     return InvalidArgument("{} '{}' has {} {}{} there, and shape {} in the model", what, port.name,
                            said, Listed(*dims),
-                           batch ? " behind the batch (max_batch_size is above 0)" : "",
+                           batch ? " after the batch (max_batch_size is above 0)" : "",
                            shape.ToString());
   };
   if (shape.rank() != static_cast<int>(dims->size()) + first) return contradicts();

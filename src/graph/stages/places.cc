@@ -197,8 +197,8 @@ Status CheckCut(const Graph& graph, std::span<const CutPlace> places, int node, 
   const ValueId obstacle = places[static_cast<size_t>(node) - 1].obstacle;
   if (obstacle == kNoValue) return absl::OkStatus();
   return InvalidArgument(
-      "{}: no cut is possible after '{}': '{}' of shape {} is needed behind it, which is not one "
-      "row for each of the batch along dimension 0",
+      "{}: no cut is possible after '{}': '{}' of shape {} is needed after it, and does not have "
+      "one row for each row of the batch along dimension 0",
       where, name, graph.values[obstacle].name, graph.values[obstacle].shape.ToString());
 }
 
@@ -301,7 +301,8 @@ StatusOr<std::vector<int>> ExitCuts(const Graph& graph, std::span<const CutPlace
     if (end == 0) return InvalidArgument("exits: '{}' is an input or a constant", name);
     if (!nodes.empty() && end == nodes.back()) {
       return InvalidArgument(
-          "exits: '{}' needs nothing that those before it do not need; name the earliest first",
+          "exits: '{}' needs nothing beyond what the exits before it need; list the earliest exit "
+          "first",
           name);
     }
     CHAIRLIFT_RETURN_IF_ERROR(CheckCut(graph, places, end, "exits", name));

@@ -81,8 +81,8 @@ Status CheckGroups(const Dim& heads, const Dim& of_keys) {
   if (of_keys.value() == 0 ? heads.value() == 0 : heads.value() % of_keys.value() == 0) {
     return absl::OkStatus();
   }
-  return InvalidArgument("{} heads of keys do not divide {} of queries", of_keys.value(),
-                         heads.value());
+  return InvalidArgument("the number of key heads, {}, does not divide that of query heads, {}",
+                         of_keys.value(), heads.value());
 }
 
 Status InferAttention(InferContext& context) {

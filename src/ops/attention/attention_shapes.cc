@@ -72,7 +72,8 @@ StatusOr<AttentionSizes> AttentionSizes::Of(const CompileContext& context) {
                            context.inputs[2].shape.ToString());
   }
   if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0) {
-    return InvalidArgument("{} heads of keys do not divide {} heads of queries", k.heads, q.heads);
+    return InvalidArgument("the number of key heads, {}, does not divide that of query heads, {}",
+                           k.heads, q.heads);
   }
   AttentionSizes s;
   s.batch = q.batch;

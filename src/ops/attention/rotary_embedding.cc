@@ -55,8 +55,10 @@ class RotaryEmbedding final : public Kernel {
     const int64_t dim = context.attributes.Int("rotary_embedding_dim", 0);
     const int64_t turned = dim == 0 ? made->head_size_ : dim;
     if (turned < 0 || turned > made->head_size_ || turned % 2 != 0) {
-      return InvalidArgument("{} columns of a head of {} cannot be turned in pairs", turned,
-                             made->head_size_);
+      return InvalidArgument(
+          "{} columns of a head of {} cannot be rotated in pairs; the number must be even, and at "
+          "most that of the head",
+          turned, made->head_size_);
     }
     made->half_ = turned / 2;
     made->interleaved_ = context.attributes.Int("interleaved", 0) != 0;

@@ -43,8 +43,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileAttention(const CompileContext& context
   plan.causal = attributes.Int("causal", 0) != 0;
   plan.zeros_for_none = attributes.Int("zeros_for_none", 0) != 0;
   if (plan.heads % plan.kv_heads != 0) {
-    return InvalidArgument("{} heads of keys do not divide {} of queries", plan.kv_heads,
-                           plan.heads);
+    return InvalidArgument("the number of key heads, {}, does not divide that of query heads, {}",
+                           plan.kv_heads, plan.heads);
   }
   const bool by_key = context.has_input(4), by_distance = context.has_input(5);
   if (by_key && by_distance) return Unimplemented("a bias by key and one by distance at once");

@@ -30,8 +30,8 @@ Status InferMaxRoiPool(InferContext& context) {
     return InvalidArgument("rois must be [count,5], not {}", rois.ToString());
   }
   if (context.dtype(1) != context.dtype(0)) {
-    return InvalidArgument("rois are {}, input is {}", DTypeName(context.dtype(1)),
-                           DTypeName(context.dtype(0)));
+    return InvalidArgument("rois are {}, but input is {}; both must have one type",
+                           DTypeName(context.dtype(1)), DTypeName(context.dtype(0)));
   }
   return SetOutput(
       context, 0, context.dtype(0),

@@ -65,7 +65,8 @@ Status InferFromScales(const InferContext& context, const std::vector<int>& axes
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(const std::vector<float> scales, ReadFloats(*value));
   if (scales.size() != axes.size()) {
-    return InvalidArgument("{} scales for {} axes", scales.size(), axes.size());
+    return InvalidArgument("there are {} scales for {} axes; each axis needs one", scales.size(),
+                           axes.size());
   }
   for (size_t i = 0; i < axes.size(); ++i) {
     if (!(scales[i] > 0)) return InvalidArgument("scale {} is not above 0", scales[i]);
@@ -94,7 +95,8 @@ Status InferFromSizes(const InferContext& context, const ResizeOptions& options,
   const auto sizes = ShapeElements(context, kSizes);
   if (!sizes) return absl::OkStatus();
   if (sizes->size() != axes.size()) {
-    return InvalidArgument("{} sizes for {} axes", sizes->size(), axes.size());
+    return InvalidArgument("there are {} sizes for {} axes; each axis needs one", sizes->size(),
+                           axes.size());
   }
   if (options.policy == ResizeOptions::Policy::kStretch) {
     for (size_t i = 0; i < axes.size(); ++i) out[axes[i]] = (*sizes)[i];

@@ -62,12 +62,13 @@ Status InferRoiAlign(InferContext& context) {
     return InvalidArgument("batch_indices must have rank 1, not {}", batch.ToString());
   }
   if (context.dtype(1) != context.dtype(0)) {
-    return InvalidArgument("rois are {}, input is {}", DTypeName(context.dtype(1)),
-                           DTypeName(context.dtype(0)));
+    return InvalidArgument("rois are {}, but input is {}; both must have one type",
+                           DTypeName(context.dtype(1)), DTypeName(context.dtype(0)));
   }
   if (rois.has_rank() && batch.has_rank() && rois[0].known() && batch[0].known() &&
       !rois[0].Same(batch[0])) {
-    return InvalidArgument("{} rois and {} batch_indices", rois[0].value(), batch[0].value());
+    return InvalidArgument("there are {} rois, but {} batch_indices; each roi needs one",
+                           rois[0].value(), batch[0].value());
   }
   Dim count = rois.has_rank() ? rois[0] : Dim::Unknown();
   if (batch.has_rank()) count = MergeDims(count, batch[0]);

@@ -16,8 +16,8 @@ StatusOr<SymbolicShape> Join(const InferContext& context) {
   for (int i = 0; i < context.num_inputs(); ++i) {
     const SymbolicShape& in = context.shape(i);
     if (context.dtype(i) != context.dtype(0)) {
-      return InvalidArgument("input {} is {}, input 0 is {}", i, DTypeName(context.dtype(i)),
-                             DTypeName(context.dtype(0)));
+      return InvalidArgument("input {} is {}, but input 0 is {}; all must have one type", i,
+                             DTypeName(context.dtype(i)), DTypeName(context.dtype(0)));
     }
     if (!in.has_rank()) {
       joined.push_back(Dim::Unknown());

@@ -65,8 +65,8 @@ Status InferPad(InferContext& context) {
   }
   if (context.has_input(2)) {
     if (context.dtype(2) != context.dtype(0)) {
-      return InvalidArgument("constant_value is {}, data is {}", DTypeName(context.dtype(2)),
-                             DTypeName(context.dtype(0)));
+      return InvalidArgument("constant_value is {}, but data is {}; both must have one type",
+                             DTypeName(context.dtype(2)), DTypeName(context.dtype(0)));
     }
     const SymbolicShape& s = context.shape(2);
     if (s.concrete() && s.ToShape().NumElements() != 1) {

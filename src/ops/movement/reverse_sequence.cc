@@ -37,8 +37,8 @@ Status InferReverseSequence(InferContext& context) {
   }
   if (in.has_rank() && lengths.has_rank() && in[axes.batch].known() && lengths[0].known() &&
       in[axes.batch].value() != lengths[0].value()) {
-    return InvalidArgument("{} sequence_lens for a batch of {}", lengths[0].value(),
-                           in[axes.batch].value());
+    return InvalidArgument("there are {} sequence_lens for a batch of {}; each sequence needs one",
+                           lengths[0].value(), in[axes.batch].value());
   }
   return SetOutput(context, 0, context.dtype(0), in);
 }

@@ -73,8 +73,8 @@ StatusOr<std::unique_ptr<Kernel>> DispatchScatter(DType dtype, ScatterReduction 
 // Updates have data's element type.
 inline Status CheckUpdateType(const InferContext& context) {
   if (context.dtype(2) != context.dtype(0)) {
-    return InvalidArgument("updates are {}, data is {}", DTypeName(context.dtype(2)),
-                           DTypeName(context.dtype(0)));
+    return InvalidArgument("updates are {}, but data is {}; both must have one type",
+                           DTypeName(context.dtype(2)), DTypeName(context.dtype(0)));
   }
   return absl::OkStatus();
 }

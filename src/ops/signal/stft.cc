@@ -58,8 +58,8 @@ Status InferStft(InferContext& context) {
       return InvalidArgument("window must have rank 1, not {}", window.ToString());
     }
     if (context.dtype(kWindow) != context.dtype(0)) {
-      return InvalidArgument("window is {}, signal is {}", DTypeName(context.dtype(kWindow)),
-                             DTypeName(context.dtype(0)));
+      return InvalidArgument("window is {}, but signal is {}; both must have one type",
+                             DTypeName(context.dtype(kWindow)), DTypeName(context.dtype(0)));
     }
     if (window[0].known()) {
       if (length && *length != window[0].value()) {

@@ -106,8 +106,9 @@ Status DecodePredict(const dom::object& root, const protocol::Service& service,
   format.labels = std::move(model.labels);
   const auto classes = static_cast<int64_t>(format.labels.size());
   if (sequences.texts.rows() > kMostScores / std::max<int64_t>(classes, 1)) {
-    return InvalidArgument("{} texts have {} scores each; a request may have {} in all: send fewer",
-                           sequences.texts.rows(), classes, kMostScores);
+    return InvalidArgument(
+        "{} texts have {} scores each, and a request may have {} in all: send fewer texts",
+        sequences.texts.rows(), classes, kMostScores);
   }
   const Shape rows{sequences.texts.rows()};
   Tensor options = TextOptions(sequences.texts, truncation);

@@ -88,7 +88,7 @@ Status CheckNotBuilt(std::string_view key, dom::element value, int64_t answers) 
     return InvalidArgument("\"suffix\" is not supported: leave it out");
   }
   if (key == "best_of" && (!ConvertInteger(value, &number) || number != answers)) {
-    return InvalidArgument("\"best_of\" is {}; it must be as \"n\", {}", Excerpt(value), answers);
+    return InvalidArgument("\"best_of\" is {}; it must equal \"n\", {}", Excerpt(value), answers);
   }
   if (key == "num_return_sequences") {
     return InvalidArgument("\"num_return_sequences\" is not used here; send \"n\"");
@@ -102,7 +102,7 @@ StatusOr<bool> IsFixed(std::string_view key, dom::element value) {
     if (fixed.field != key) continue;
     bool given = false;
     if (value.get_bool().get(given) == 0 && given == fixed.value) return true;
-    return InvalidArgument("\"{}\" is {}; only {} is possible", key, Excerpt(value), fixed.value);
+    return InvalidArgument("\"{}\" is {}; only {} is supported", key, Excerpt(value), fixed.value);
   }
   return false;
 }
@@ -114,8 +114,7 @@ Status ReadLogitBias(dom::element value, InferRequest* request) {
   std::vector<float> numbers;
   for (const auto& [key, bias] : biases) {
     if (tokens.size() == kMostBiases) {
-      return InvalidArgument("\"logit_bias\" has more than {} tokens, which it may have at most",
-                             kMostBiases);
+      return InvalidArgument("\"logit_bias\" has more than {} tokens, the limit", kMostBiases);
     }
     double number = 0;
     const char* const end = key.data() + key.size();
@@ -164,7 +163,7 @@ StatusOr<TextInputs> ReadPrompts(dom::element value) {
   }
   for (const dom::element element : array) {
     if (prompts.texts.size() == kMostPrompts) {
-      return InvalidArgument("\"prompt\" has more than {} prompts, which a request may have",
+      return InvalidArgument("\"prompt\" has more than {} prompts, the limit of a request",
                              kMostPrompts);
     }
     CHAIRLIFT_RETURN_IF_ERROR(AppendPrompt(element, &prompts));
@@ -179,7 +178,7 @@ Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
   bool flag = false;
   const bool empty = value.get_array().get(list) == 0 && list.size() == 0;
   if (key == "echo" && (value.get_bool().get(flag) != 0 || flag)) {
-    return InvalidArgument("\"echo\" is {}; of chats only false is possible", Excerpt(value));
+    return InvalidArgument("\"echo\" is {}; for chats only false is supported", Excerpt(value));
   }
   if ((key == "tools" || key == "functions") && !empty) {
     return InvalidArgument("\"{}\" are not supported: leave them out", key);
@@ -190,12 +189,12 @@ Status CheckNotBuiltOfChats(std::string_view key, dom::element value) {
                            Excerpt(value));
   }
   if (key == "response_format" && (value["type"].get_string().get(text) != 0 || text != "text")) {
-    return InvalidArgument("\"response_format\" is {}; only {{\"type\": \"text\"}} is possible",
+    return InvalidArgument("\"response_format\" is {}; only {{\"type\": \"text\"}} is supported",
                            Excerpt(value));
   }
   if (key == "modalities" && (value.get_array().get(list) != 0 || list.size() != 1 ||
                               list.at(0).get_string().get(text) != 0 || text != "text")) {
-    return InvalidArgument("\"modalities\" is {}; only [\"text\"] is possible", Excerpt(value));
+    return InvalidArgument("\"modalities\" is {}; only [\"text\"] is supported", Excerpt(value));
   }
   if (key == "audio" || key == "prediction") {
     return InvalidArgument("\"{}\" is not supported: leave it out", key);

@@ -112,7 +112,7 @@ class Sink final : public beast::http::basic_parser<true> {
       head_->coding = ContentCoding::kDeflate;
     } else {
       Refuse(415,
-             fmt::format("Content-Encoding '{}'{} is not read here; send one of gzip, deflate and "
+             fmt::format("Content-Encoding '{}'{} is not supported; send one of gzip, deflate and "
                          "identity, once",
                          CutText(View(value), 64), first ? "" : " over another"),
              ec);

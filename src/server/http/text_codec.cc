@@ -191,13 +191,27 @@ std::vector<std::string> TextModels(std::string_view suffix, const protocol::Ser
 
 StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view outputs,
                                     const protocol::Service& service, std::string* name) {
+  // What "no model 'm/embed' is loaded: it gives …" says of `m`: a client does not know the part.
+  const auto why = [](const Status& found) {
+    constexpr std::string_view kPart = " is loaded: ";
+    const std::string message = Message(found);
+    const size_t at = message.find(kPart);
+    return at == std::string::npos ? message : message.substr(at + kPart.size());
+  };
   if (name->empty()) {
     const std::vector<std::string> names = TextModels(suffix, service);
     if (names.empty()) {
+      const std::vector<ModelIndexEntry> models = service.Index(/*ready_only=*/true);
+      std::string only;
+      if (models.size() == 1) {
+        const std::string part = models[0].name + std::string(suffix);
+        only = fmt::format("; model '{}' does not take this request: {}", models[0].name,
+                           why(service.engine().Metadata(part).status()));
+      }
       return service.Explain(
           NotFound("no model for this is served: it takes a model.onnx with a tokenizer.json "
-                   "beside it, whose outputs are {}",
-                   outputs));
+                   "beside it, whose outputs are {}{}",
+                   outputs, only));
     }
     if (names.size() > 1) {
       return InvalidArgument("\"model\" is missing; name one of: {}", fmt::join(names, ", "));
@@ -211,13 +225,8 @@ StatusOr<std::string> FindTextModel(std::string_view suffix, std::string_view ou
   const Status own = service.engine().Metadata(*name).status();
   if (absl::IsUnavailable(own)) return own;
   if (own.ok()) {
-    // "no model 'm/embed' is loaded: it gives …": the part's name says nothing to a client.
-    constexpr std::string_view kPart = " is loaded: ";
-    const std::string why = Message(found);
-    const size_t at = why.find(kPart);
     const std::vector<std::string> names = TextModels(suffix, service);
-    return InvalidArgument("model '{}' does not take this request: {}{}{}", *name,
-                           at == std::string::npos ? why : why.substr(at + kPart.size()),
+    return InvalidArgument("model '{}' does not take this request: {}{}{}", *name, why(found),
                            names.empty() ? "" : "; models that do: ", fmt::join(names, ", "));
   }
   const std::vector<std::string> names = TextModels(suffix, service);

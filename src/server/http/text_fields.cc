@@ -35,8 +35,7 @@ constexpr OtherField kOtherFields[] = {
 
 Status CheckRoom(const TextInputs& texts, std::string_view what) {
   if (texts.texts.size() < kMostTexts) return absl::OkStatus();
-  return InvalidArgument("\"{}\" has more than {} texts, which a request may have at most", what,
-                         kMostTexts);
+  return InvalidArgument("\"{}\" has more than {} texts, the limit of a request", what, kMostTexts);
 }
 
 }  // namespace

@@ -71,9 +71,11 @@ TEST_F(TextModelTest, PoolingMustBeKnown) {
   Put("1_Pooling/config.json", R"({"pooling_mode": ["max", "weightedmean"]})");
   EXPECT_THAT(Embedding().pooling, ElementsAre(Pooling::kMax, Pooling::kWeightedMean));
   Put("1_Pooling/config.json", R"({"pooling_mode_median_tokens": true})");
-  EXPECT_THAT(Refusal(), HasSubstr("pool by median_tokens; possible are cls, max, mean"));
+  EXPECT_THAT(
+      Refusal(),
+      HasSubstr("the pooling median_tokens, which is not supported; supported are cls, max, mean"));
   Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": false})");
-  EXPECT_THAT(Refusal(), HasSubstr("pool by nothing"));
+  EXPECT_THAT(Refusal(), HasSubstr("turns every pooling off"));
   Put("1_Pooling/config.json", R"({"pooling_mode_cls_token": 1})");
   EXPECT_THAT(Refusal(), HasSubstr("pooling_mode_cls_token"));
   Put("1_Pooling/config.json", "{");

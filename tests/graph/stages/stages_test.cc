@@ -172,7 +172,7 @@ TEST(StagesTest, NoCutIsMadeWhereTheBatchIsNotFirst) {
   m.Node("Softmax", {"b"}, {"y"}).Int("axis", 1);
   const Passed passed = Pass(m);
   EXPECT_THAT(passed.Refusal({.after = {"p"}}),
-              HasSubstr("'p' of shape [6,batch] is needed behind it"));
+              HasSubstr("'p' of shape [6,batch] is needed after it"));
   const auto model = passed.Cut({});
   ASSERT_TRUE(model.ok()) << model.status();
   for (const ModelStage& stage : model->stages) {
@@ -221,7 +221,8 @@ TEST(StagesTest, WhatAnExitNeedsComesFirst) {
 TEST(StagesTest, ExitsThatAreNotPossibleAreRefusedByName) {
   const Passed passed = Pass(testing::ExitModel());
   EXPECT_THAT(passed.Refusal({.exits = {"eraly"}}), HasSubstr("did you mean 'early'?"));
-  EXPECT_THAT(passed.Refusal({.exits = {"early", "early"}}), HasSubstr("name the earliest first"));
+  EXPECT_THAT(passed.Refusal({.exits = {"early", "early"}}),
+              HasSubstr("list the earliest exit first"));
   EXPECT_THAT(passed.Refusal({.exits = {"early", "scores"}}), HasSubstr("nothing follows it"));
   EXPECT_THAT(passed.Refusal({.stages = 2, .exits = {"early"}, .skips = {"b"}}),
               HasSubstr("its exits make 3 of the model at least"));

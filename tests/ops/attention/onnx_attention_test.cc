@@ -392,7 +392,7 @@ TEST_F(OnnxAttentionTest, RefusesWhatDoesNotFit) {
               HasSubstr("fit"));
   EXPECT_THAT(
       refusal({.name = "Attention", .inputs = {q, floats({2, 3, 3, 8}), floats({2, 3, 3, 8})}}),
-      HasSubstr("3 heads of keys do not divide 4"));
+      HasSubstr("the number of key heads, 3, does not divide that of query heads, 4"));
   EXPECT_THAT(refusal({.name = "Attention",
                        .inputs = {floats({2, 3, 8}), floats({2, 3, 8}), floats({2, 3, 8})}}),
               HasSubstr("q_num_heads"));

@@ -60,7 +60,7 @@ StatusOr<Signature> SignatureOfTexts(const Signature& model) {
                        [&](const SymbolicSpec& spec) { return spec.name == name; });
   };
   if (has(model.inputs, kNotOfTexts)) {
-    return InvalidArgument("it takes '{}', which no tokenizer gives", kNotOfTexts);
+    return InvalidArgument("its input '{}' is not one that a tokenizer supplies", kNotOfTexts);
   }
   if (!has(model.inputs, "input_ids") || !has(model.outputs, "output_ids")) {
     return InvalidArgument("it has no input 'input_ids' or no output 'output_ids'");
@@ -354,8 +354,8 @@ StatusOr<ValidatedRequest> CompletingProgram::Validate(const InferRequest& reque
   CHAIRLIFT_RETURN_IF_ERROR(CheckPrompts(validated));
   if (given[kWithoutPrompt] && !validated.inputs[kWithoutPrompt].data<bool>()[0]) {
     return InvalidArgument(
-        "exclude_input_in_output is false; it must be true, or left out: answers are what follows "
-        "the text");
+        "exclude_input_in_output is false, but answers never contain the prompt; leave it out, or "
+        "set it to true");
   }
   const auto stops = TextsOf(validated.inputs[kStops]);
   if (static_cast<int64_t>(stops.size()) > kMostStops) {
@@ -411,8 +411,8 @@ Status CompletingProgram::CheckPrompts(const ValidatedRequest& request) const {
     return absl::OkStatus();
   }
   return InvalidArgument(
-      "echo is true; the model answers a text of its encoder's, and does not continue it: leave it "
-      "out");
+      "echo is true, but the model has an encoder, so its answer does not continue the prompt: "
+      "leave echo out");
 }
 
 // −1: not requested.

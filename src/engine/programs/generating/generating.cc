@@ -326,7 +326,7 @@ std::string Described(PagedStep& step, const GenerationConfig& config, int64_t k
   if (step.max_source() > 0) {
     text += fmt::format("; of a source of up to {} tokens", step.max_source());
     text += config.start_token >= 0
-                ? fmt::format(", behind token {}", config.start_token)
+                ? fmt::format(", after token {}", config.start_token)
                 : "; no file beside the model names the token that an answer begins with";
   }
   text += config.end_tokens.empty()
@@ -432,9 +432,8 @@ StatusOr<std::unique_ptr<Program>> MakeGenerating(LoadingModel& model, std::stri
   sizes.blocks = bytes / block_bytes;
   if (const int64_t usable = UsableMemoryBytes(); bytes > usable) {
     return InvalidArgument(
-        "keys and values take {} bytes (kv_cache_bytes; left out, what one request of max_length "
-        "{} "
-        "needs at least), and this process may use {}",
+        "keys and values need {} bytes (kv_cache_bytes, or else the need of one request of "
+        "max_length {}), but this process may use only {}; lower kv_cache_bytes or max_length",
         bytes, sizes.max_length, usable);
   }
   if (sizes.blocks < 1) {

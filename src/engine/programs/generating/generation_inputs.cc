@@ -223,9 +223,8 @@ Status CheckAnswerBytes(const ValidatedRequest& request) {
   const int64_t bytes = most * (hypotheses * kOfToken + beams.beams * logprobs * kOfLogprob);
   if (bytes <= kMostAnswerBytes) return absl::OkStatus();
   return InvalidArgument(
-      "answers of up to {} tokens, with num_beams {}, patience {} and logprobs {}, may take {} "
-      "MiB; "
-      "they may take {}: less of one of these would fit",
+      "answers of up to {} tokens, with num_beams {}, patience {} and logprobs {}, may need {} "
+      "MiB, and the limit is {}: lower one of these",
       most, beams.beams, NumberOf<float>(request, kPatience), logprobs, (bytes >> 20) + 1,
       kMostAnswerBytes >> 20);
 }
@@ -250,8 +249,8 @@ Status CheckBiases(const ValidatedRequest& request, int64_t vocabulary) {
   const auto biases = request.inputs[kBiases].values<float>();
   if (tokens.size() > kMostBiases || tokens.size() != biases.size()) {
     return InvalidArgument(
-        "logit_bias has {} numbers, and logit_bias_tokens {} tokens; they must be as many, {} at "
-        "most",
+        "logit_bias has {} numbers, but logit_bias_tokens {} tokens; both must have the same "
+        "number, at most {}",
         biases.size(), tokens.size(), kMostBiases);
   }
   CHAIRLIFT_RETURN_IF_ERROR(CheckTokens("logit_bias_tokens", tokens, vocabulary));
@@ -314,8 +313,8 @@ Status CheckSequences(std::string_view input, const Tensor& tensor, int64_t voca
         std::all_of(rest.begin(), rest.end(), [](int64_t token) { return token == kNoToken; });
     if (sequences[i].empty() || !filled) {
       return InvalidArgument(
-          "input '{}': sequence {} must be one or more tokens, and behind them {} up to the length "
-          "of the longest",
+          "input '{}': sequence {} must be one or more tokens, followed only by {} up to the "
+          "length of the longest sequence",
           input, i, kNoToken);
     }
     CHAIRLIFT_RETURN_IF_ERROR(
@@ -410,8 +409,8 @@ StatusOr<ValidatedRequest> GenerationInputs::Validate(const InferRequest& reques
   };
   if (room_.source && config_.start_token < 0 && !given("decoder_input_ids")) {
     return InvalidArgument(
-        "input 'decoder_input_ids' is left out, and no file beside the model names a "
-        "\"decoder_start_token_id\"");
+        "input 'decoder_input_ids' is missing, and no file beside the model names a "
+        "\"decoder_start_token_id\"; send decoder_input_ids");
   }
   CHAIRLIFT_ASSIGN_OR_RETURN(ValidatedRequest validated,
                              chairlift::Validate(signature_, WithDefaults(request)));
@@ -493,7 +492,7 @@ Status GenerationInputs::CheckLength(const InferRequest& request,
   }
   if (most < 1 || most > room) {
     return InvalidArgument(
-        "max_tokens is {}; behind a prompt of {} tokens it must be from 1 to {} (prompt and answer "
+        "max_tokens is {}; after a prompt of {} tokens it must be from 1 to {} (prompt and answer "
         "together may have {})",
         most, size, room, room_.max_length);
   }
@@ -537,13 +536,13 @@ Status GenerationInputs::CheckTokenLists(const ValidatedRequest& validated, bool
   if (prompt == 1) return absl::OkStatus();
   if (!own_start) {
     return InvalidArgument(
-        "forced_bos_token_id is given, and the \"forced_decoder_ids\" of generation_config.json "
-        "stand in its place: leave it out, or give the tokens that the answer continues as "
+        "forced_bos_token_id is given, but generation_config.json has \"forced_decoder_ids\", "
+        "which replace it: leave it out, or give the tokens that the answer continues as "
         "decoder_input_ids");
   }
   return InvalidArgument(
-      "forced_bos_token_id is the token behind the one that a sequence begins with; here {} come "
-      "before",
+      "forced_bos_token_id is the second token of a sequence, but here {} tokens come before it; "
+      "leave it out",
       prompt);
 }
 

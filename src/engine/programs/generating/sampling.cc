@@ -49,7 +49,8 @@ double Uniform(uint64_t seed, uint64_t place) {
 
 Status NoTokenMayFollow() {
   return InvalidArgument(
-      "no token may come next: all are suppressed, or end tokens before min_tokens");
+      "no token is allowed next: all are suppressed, or are end tokens before min_tokens; suppress "
+      "fewer tokens, or lower min_tokens");
 }
 
 StatusOr<int64_t> NextToken(std::span<const float> logits, std::span<const int64_t> without,

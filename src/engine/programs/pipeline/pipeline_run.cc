@@ -196,7 +196,7 @@ std::vector<RequestId> PipelineRun::Fail(Status why) {
 
 void PipelineRun::Stop() {
   Lock lock(mutex_);
-  const std::vector<RequestId> running = Fail(absl::CancelledError("the request has left"));
+  const std::vector<RequestId> running = Fail(absl::CancelledError("the request was cancelled"));
   lock.unlock();
   for (const RequestId number : running) calls_.Cancel(number);
 }

@@ -170,8 +170,8 @@ class Wirer {
   Status Read(size_t step) {
     for (const SymbolicSpec& input : models_[step]->inputs) {
       if (config_.all_named && !config_.steps[step].inputs.contains(input.name)) {
-        return InvalidArgument("{}: its map leaves out input '{}'", StepName(config_, step),
-                               input.name);
+        return InvalidArgument("{}: its input_map does not name input '{}'; add it",
+                               StepName(config_, step), input.name);
       }
       const std::string name = Mapped(config_.steps[step].inputs, input.name);
       const SymbolicSpec wanted = Renamed(input, name, step);

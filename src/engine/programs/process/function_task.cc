@@ -324,7 +324,7 @@ class FunctionTask : public std::enable_shared_from_this<FunctionTask> {
     for (size_t i = first; i < first + count; ++i) {
       if (!Wanted(i) || !unread(i)) continue;
       statuses_[i] = ResourceExhausted(
-          "its stream was read too slowly: others that were computed with it have waited {} s",
+          "the client read its stream too slowly: other requests of the batch have waited {} s",
           std::chrono::duration_cast<std::chrono::seconds>(kMayHoldBack).count());
     }
     return true;

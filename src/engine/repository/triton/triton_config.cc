@@ -77,7 +77,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 StatusOr<triton::ModelConfig> ParseText(const std::string& text) {
   if (text.size() > kMaxSettingsBytes) {
-    return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
+    return InvalidArgument("it is longer than {} bytes, the limit", kMaxSettingsBytes);
   }
   triton::ModelConfig config;
   FirstError errors;
@@ -163,7 +163,7 @@ std::string ToJson(const triton::ModelConfig& config) {
 
 StatusOr<triton::ModelConfig> ParseJson(const std::string& text) {
   if (text.size() > kMaxSettingsBytes) {
-    return InvalidArgument("it has more than the {} bytes that are read", kMaxSettingsBytes);
+    return InvalidArgument("it is longer than {} bytes, the limit", kMaxSettingsBytes);
   }
   bool too_deep = false;
   Json json = Json::parse(

@@ -528,7 +528,7 @@ TEST_F(TritonServingTest, AnEnsembleIsAPipeline) {
   EXPECT_THAT(
       refusal(config(first + ", { model_name: \"sum\" input_map { key: \"a\" value: \"t\" } "
                              "output_map { key: \"s\" value: \"OUT\" } }")),
-      HasSubstr("leaves out input 'b'"));
+      HasSubstr("input_map does not name input 'b'"));
   EXPECT_THAT(refusal(config("{ model_name: \"twice\" input_map { key: \"x\" value: \"OUT\" } "
                              "output_map { key: \"y\" value: \"OUT\" } }")),
               HasSubstr("depends on itself"));
