@@ -10,6 +10,8 @@
 // are not dequantised separately, because they might be infinite even if the result is not.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -57,6 +59,15 @@ struct QuantizedSum {
   double a_ratio, b_ratio, zero;
   int32_t a_zero, b_zero;
 
+  // Whether products with ratios are exact, as SumBytes() needs: fused or not, sums then agree.
+  bool Exact() const {
+    const auto is_float = [](double r) {
+      return std::abs(r) <= std::numeric_limits<float>::max() &&
+             static_cast<double>(static_cast<float>(r)) == r;
+    };
+    return is_float(a_ratio) && is_float(b_ratio);
+  }
+
   template <typename Q>
   Q operator()(Q a, Q b) const {
     return Quantize<Q>(static_cast<double>(a - a_zero) * a_ratio +
@@ -79,7 +90,7 @@ void RunRow(const F& f, const Q* a, int64_t a_step, const Q* b, int64_t b_step, 
             Q* y) {
   // Steps are 0 or 1; loops with both known are vectorised.
   if constexpr (std::is_same_v<F, QuantizedSum>) {
-    if (a_step != 0 && b_step != 0) {
+    if (a_step != 0 && b_step != 0 && f.Exact()) {
       SumBytes({f.a_ratio, f.b_ratio, f.zero, f.a_zero, f.b_zero, std::is_same_v<Q, int8_t>}, a, b,
                count, y);
       return;
