@@ -53,6 +53,8 @@ class QuantizedRecogniser {
       if (Rewrite(n)) {
         Mark(graph_.nodes[n].outputs[0]);
         ++count;
+      } else if (IsMean(links_.producer(graph_.nodes[n].inputs[0]))) {
+        Mark(graph_.nodes[n].outputs[0]);
       }
     }
     RemoveNodes(graph_, removed_);
@@ -63,6 +65,13 @@ class QuantizedRecogniser {
  private:
   void Mark(ValueId id) { of_conv_[static_cast<size_t>(id)] = true; }
   bool OfConv(const Bytes& bytes) const { return of_conv_[static_cast<size_t>(bytes.id)]; }
+
+  // Whether node n, which computes in float32, averages channels of a convolution's bytes.
+  bool IsMean(int n) const {
+    if (n < 0 || !Is(graph_.nodes[n], "GlobalAveragePool")) return false;
+    const std::optional<Bytes> x = Dequantized(graph_.nodes[n].inputs[0]);
+    return x && OfConv(*x);
+  }
 
   // The scale and zero point of a QuantizeLinear or DequantizeLinear whose bytes are `id`.
   std::optional<Bytes> CodeOf(const Node& node, ValueId id) const {

@@ -29,6 +29,8 @@ constexpr int64_t kSumsBytes = 192 << 10, kPatchBytes = 512 << 10;
 // Padded rows of a depthwise task, in bytes, and sums that are computed together.
 constexpr int64_t kSlabBytes = 96 << 10, kSumsTogether = 4096;
 constexpr uint8_t kSignBit = 0x80;
+// Bytes that a short line of a patch is copied as.
+constexpr int64_t kShortLine = 32;
 
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -328,7 +330,36 @@ class ByteConvKernel final : public Kernel {
     if (pads_) slab_at_ = TakeOfPart(ys.Reach(rows_) * line);
   }
 
+  DepthwiseTaps WindowTaps() const {
+    const Axis &ys = axes_[0], &xs = axes_[1];
+    return {c_.channels,
+            ys.kernel,
+            xs.kernel,
+            ys.dilation * Line(),
+            xs.dilation * c_.channels,
+            xs.stride * c_.channels};
+  }
+
   Status PackDepthwise(const CompileContext& context) {
+    if (fixed_weights_ && HasDepthwiseVnni(c_.channels)) {
+      const auto* w = static_cast<const uint8_t*>(context.constant(c_.at.w)->raw());
+      const ZeroPoints zero = Zeros(context);
+      std::vector<int8_t> small(static_cast<size_t>(c_.channels * c_.Taps()));
+      bool fits = true;
+      for (int64_t i = 0; i < c_.channels * c_.Taps(); ++i) {
+        const int32_t value = ByteAt(w, c_.w_signed, i) - zero[i / c_.Taps()];
+        small[static_cast<size_t>(i)] = static_cast<int8_t>(value);
+        fits = fits && value == small[static_cast<size_t>(i)];
+      }
+      if (fits) {
+        depthwise_vnni_ = true;
+        SumWeights(context);
+        return Pack(context, "depthwise vnni", DepthwiseVnniBytes(WindowTaps()),
+                    [&](const uint8_t*, const ZeroPoints&, uint8_t* to) {
+                      PackDepthwiseVnni(WindowTaps(), small.data(), reinterpret_cast<int8_t*>(to));
+                    });
+      }
+    }
     const int64_t bytes = c_.channels * (c_.Taps() + 1) * 4;
     if (!fixed_weights_) {
       weights_at_ = Take(bytes);
@@ -366,19 +397,19 @@ class ByteConvKernel final : public Kernel {
       top = first * ys.stride;
       from = own + slab_at_;
     }
-    const DepthwiseTaps taps{channels,
-                             ys.kernel,
-                             xs.kernel,
-                             ys.dilation * width * channels,
-                             xs.dilation * channels,
-                             xs.stride * channels};
+    const DepthwiseTaps taps = WindowTaps();
     auto* sums = reinterpret_cast<int32_t*>(own + sums_at_);
     for (int64_t oy = first; oy < last; ++oy) {
       const uint8_t* line = from + (oy * ys.stride - top) * width * channels;
       for (int64_t ox = 0; ox < xs.out; ox += together_) {
         const int64_t count = std::min(together_, xs.out - ox);
-        DepthwiseSums(taps, line + ox * taps.step_bytes,
-                      reinterpret_cast<const int32_t*>(call.weights), count, sums);
+        const uint8_t* windows = line + ox * taps.step_bytes;
+        if (depthwise_vnni_) {
+          DepthwiseSumsVnni(taps, windows, reinterpret_cast<const int8_t*>(call.weights), count,
+                            sums);
+        } else {
+          DepthwiseSums(taps, windows, reinterpret_cast<const int32_t*>(call.weights), count, sums);
+        }
         Finish(call, sums, channels, count, (image * ys.out + oy) * xs.out + ox, 0, channels);
       }
     }
@@ -400,8 +431,10 @@ class ByteConvKernel final : public Kernel {
         continue;
       }
       std::memset(line, fill, static_cast<size_t>(left * channels));
-      std::memcpy(line + left * channels, x + row * xs.in * channels,
-                  static_cast<size_t>(inside * channels));
+      if (inside > 0) {
+        std::memcpy(line + left * channels, x + row * xs.in * channels,
+                    static_cast<size_t>(inside * channels));
+      }
       std::memset(line + (left + inside) * channels, fill,
                   static_cast<size_t>((width - left - inside) * channels));
     }
@@ -491,10 +524,11 @@ class ByteConvKernel final : public Kernel {
     // The last task repeats rows instead of being shorter.
     const int64_t first = std::min(wanted, ys.out - rows_);
     const uint8_t* x = call.x + image * c_.InSize() * c_.channels;
-    const uint8_t* from = x + first * ys.stride * Line();
+    const uint8_t* from = own + slab_at_;
     if (pads_) {
       FillSlab(call, x, first * ys.stride, ys.Reach(rows_), own + slab_at_);
-      from = own + slab_at_;
+    } else {
+      from = x + first * ys.stride * Line();
     }
     auto* sums = reinterpret_cast<int32_t*>(own + sums_at_);
     const void* data[] = {from, call.weights, sums, own + scratchpad_at_};
@@ -565,7 +599,7 @@ class ByteConvKernel final : public Kernel {
     direct_ = direct_ && row_bytes_ == c_.channels;
     sums_stride_ = outputs;
     sums_at_ = TakeOfPart(rows_ * outputs * 4);
-    if (!direct_) patches_at_ = TakeOfPart(rows_ * row_bytes_);
+    if (!direct_) patches_at_ = TakeOfPart(rows_ * row_bytes_ + kShortLine);
     wide_at_ = TakeOfPart(rows_ * WideRowStride(c_.K()) * 2);
     weights_bytes_ = Aligned(WidePanelsSize(outputs, c_.K()) * 2);
     const int64_t terms = c_.out_channels * c_.K();
@@ -651,7 +685,7 @@ class ByteConvKernel final : public Kernel {
     CHAIRLIFT_RETURN_IF_ERROR(Pack(context, form, c_.groups * weights_bytes_, fill));
     SumWeights(context);
     sums_at_ = TakeOfPart(rows_ * sums_stride_ * 4);
-    if (!direct_) patches_at_ = TakeOfPart(rows_ * row_bytes_);
+    if (!direct_) patches_at_ = TakeOfPart(rows_ * row_bytes_ + kShortLine);
     scratchpad_at_ = TakeOfPart(static_cast<int64_t>(scratchpad.get_size()));
     product_ = std::make_unique<DnnlCall>(
         std::get<0>(made), std::vector<DnnlCall::Argument>{{DNNL_ARG_SRC, a},
@@ -666,10 +700,11 @@ class ByteConvKernel final : public Kernel {
     // The last task repeats rows instead of being shorter.
     const int64_t wanted = task % row_tasks_ * rows_;
     const int64_t first = std::min(wanted, total_ - rows_);
-    const uint8_t* rows = call.x + first * c_.channels;
-    if (!direct_) {
+    const uint8_t* rows = own + patches_at_;
+    if (direct_) {
+      rows = call.x + first * c_.channels;
+    } else {
       Gather(call, group, first, own + patches_at_);
-      rows = own + patches_at_;
     }
     auto* sums = reinterpret_cast<int32_t*>(own + sums_at_);
     const uint8_t* weights = call.weights + group * weights_bytes_;
@@ -711,17 +746,31 @@ class ByteConvKernel final : public Kernel {
     const int64_t columns = c_.window.kernel[last], lines = c_.Taps() / columns;
     const int64_t dilation = c_.window.dilations[last];
     const int fill = static_cast<uint8_t>(call.x_zero);
-    const size_t unused = static_cast<size_t>(row_bytes_ - c_.K());
-    absl::InlinedVector<int64_t, 3> at(c_.window.rank());  // of the window's first tap
+    const int64_t line_bytes = columns * channels;
+    const bool together = dilation == 1 && c_.groups == 1;  // taps of a line lie together
+    // Short lines are copied as kShortLine bytes if these are all in X. The next line, or unused
+    // bytes of a row, whose weights are zero, lie behind them.
+    const int64_t last_short =
+        line_bytes <= kShortLine ? c_.batch * c_.InSize() * c_.channels - kShortLine : -1;
+    // The image of the first window, and by axis its number and its first tap.
+    int64_t image = first;
+    absl::InlinedVector<int64_t, 3> output(c_.window.rank()), at(c_.window.rank());
+    const auto place = [&](int axis) {
+      at[axis] = output[axis] * c_.window.strides[axis] - c_.pads[axis];
+    };
+    for (int axis = last; axis >= 0; --axis) {
+      output[axis] = image % c_.out[axis];
+      image /= c_.out[axis];
+      place(axis);
+    }
     for (int64_t i = 0; i < rows_; ++i) {
-      int64_t position = first + i;
-      for (int axis = last; axis >= 0; --axis) {
-        at[axis] = position % c_.out[axis] * c_.window.strides[axis] - c_.pads[axis];
-        position /= c_.out[axis];
-      }
-      const uint8_t* image = call.x + position * c_.InSize() * c_.channels + group * channels;
+      const uint8_t* from = call.x;
+      if (c_.InSize() > 0) from += image * c_.InSize() * c_.channels + group * channels;
       uint8_t* row = to + i * row_bytes_;
-      for (int64_t line = 0; line < lines; ++line, row += columns * channels) {
+      const int64_t begin = at[last];
+      const int64_t low = std::clamp<int64_t>(-begin, 0, columns);
+      const int64_t high = std::clamp<int64_t>(c_.in[last] - begin, low, columns);
+      for (int64_t line = 0; line < lines; ++line, row += line_bytes) {
         int64_t rest = line, offset = 0, size = c_.in[last];
         bool inside = true;
         for (int axis = last - 1; axis >= 0; --axis) {
@@ -733,34 +782,49 @@ class ByteConvKernel final : public Kernel {
           rest /= c_.window.kernel[axis];
         }
         if (!inside) {
-          std::memset(row, fill, static_cast<size_t>(columns * channels));
-          continue;
-        }
-        const int64_t begin = at[last];
-        if (dilation == 1 && c_.groups == 1) {
-          // Taps of a line lie together.
-          const int64_t low = std::clamp<int64_t>(-begin, 0, columns);
-          const int64_t high = std::clamp<int64_t>(c_.in[last] - begin, low, columns);
+          std::memset(row, fill, static_cast<size_t>(line_bytes));
+        } else if (together && high - low == columns) {
+          const uint8_t* source = from + (offset + begin) * channels;
+          if (source - call.x <= last_short) {
+            std::memcpy(row, source, kShortLine);
+          } else {
+            std::memcpy(row, source, static_cast<size_t>(line_bytes));
+          }
+        } else if (together) {
           std::memset(row, fill, static_cast<size_t>(low * channels));
           if (high > low) {
-            std::memcpy(row + low * channels, image + (offset + begin + low) * channels,
+            std::memcpy(row + low * channels, from + (offset + begin + low) * channels,
                         static_cast<size_t>((high - low) * channels));
           }
           std::memset(row + high * channels, fill,
                       static_cast<size_t>((columns - high) * channels));
-          continue;
-        }
-        for (int64_t t = 0; t < columns; ++t) {
-          const int64_t index = begin + t * dilation;
-          if (index < 0 || index >= c_.in[last]) {
-            std::memset(row + t * channels, fill, static_cast<size_t>(channels));
-          } else {
-            std::memcpy(row + t * channels, image + (offset + index) * c_.channels,
-                        static_cast<size_t>(channels));
+        } else {
+          for (int64_t t = 0; t < columns; ++t) {
+            const int64_t index = begin + t * dilation;
+            if (index < 0 || index >= c_.in[last]) {
+              std::memset(row + t * channels, fill, static_cast<size_t>(channels));
+            } else {
+              std::memcpy(row + t * channels, from + (offset + index) * c_.channels,
+                          static_cast<size_t>(channels));
+            }
           }
         }
       }
-      std::memset(row, 0, unused);
+      // The next window.
+      int axis = last;
+      while (axis >= 0 && ++output[axis] == c_.out[axis]) {
+        output[axis] = 0;
+        place(axis--);
+      }
+      if (axis >= 0) {
+        place(axis);
+      } else {
+        ++image;
+      }
+    }
+    // Rows lie behind each other, and a short line may end beyond its row: unused bytes come last.
+    for (int64_t i = 0; i < rows_ && row_bytes_ > c_.K(); ++i) {
+      std::memset(to + i * row_bytes_ + c_.K(), 0, static_cast<size_t>(row_bytes_ - c_.K()));
     }
     if (c_.x_signed) {
       for (int64_t i = 0; i < rows_ * row_bytes_; ++i) to[i] ^= kSignBit;
@@ -774,10 +838,10 @@ class ByteConvKernel final : public Kernel {
 
   void Start(const int32_t* bias, const Call& call) const {
     const int32_t* sums = nullptr;  // of the weights, which count x_zero times
-    if (c_.Depthwise()) {
-      sums = reinterpret_cast<const int32_t*>(call.weights) + c_.Taps() * c_.channels;
-    } else if (product_ != nullptr) {
+    if (product_ != nullptr || depthwise_vnni_) {
       sums = w_sums_.data();
+    } else if (c_.Depthwise()) {
+      sums = reinterpret_cast<const int32_t*>(call.weights) + c_.Taps() * c_.channels;
     }
     const auto zero = static_cast<uint32_t>(Unsigned(call.x_zero));
     for (int64_t n = 0; n < c_.out_channels; ++n) {
@@ -816,7 +880,8 @@ class ByteConvKernel final : public Kernel {
   };
 
   const ByteConv c_;
-  bool fixed_weights_ = false, direct_ = false, pads_ = false, windows_ = false;
+  bool fixed_weights_ = false, direct_ = false, pads_ = false;
+  bool windows_ = false, depthwise_vnni_ = false;
   int64_t w_zero_stride_ = 0, w_scale_stride_ = 0;
   int64_t total_ = 0;  // positions of all images
   int64_t rows_ = 0;   // positions, or rows of outputs, of a task

@@ -80,6 +80,14 @@ struct DepthwiseTaps {
 void DepthwiseSums(const DepthwiseTaps& taps, const uint8_t* x, const int32_t* w, int64_t count,
                    int32_t* sums);
 
+// The same with AVX-512 VNNI, if the machine has it and there are enough channels, by int8 weights
+// packed from [channels, taps].
+bool HasDepthwiseVnni(int64_t channels);
+int64_t DepthwiseVnniBytes(const DepthwiseTaps& taps);
+void PackDepthwiseVnni(const DepthwiseTaps& taps, const int8_t* w, int8_t* to);
+void DepthwiseSumsVnni(const DepthwiseTaps& taps, const uint8_t* x, const int8_t* w, int64_t count,
+                       int32_t* sums);
+
 }  // namespace chairlift
 
 #endif  // CHAIRLIFT_OPS_QUANTIZATION_BYTE_CONV_H_
