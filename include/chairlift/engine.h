@@ -436,8 +436,8 @@ struct ModelStatistics {
   uint64_t padded_rows = 0;
   int waiting = 0;
   int running = 0;
-  // Of the accepted requests, what is not computed yet: the time that one worker would need for it,
-  // by measured costs. 0 if costs are not known yet.
+  // The work of accepted requests that is not computed yet: the time that one worker would need for
+  // it, by measured costs. 0 if costs are not known yet.
   std::chrono::nanoseconds queued_work{0};
   std::optional<GenerationStatistics> generation = {};  // absent: the model does not generate
 };

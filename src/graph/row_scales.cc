@@ -12,7 +12,7 @@ std::optional<Graph> WithRowScales(const Graph& graph) {
   const SymbolicShape& first = graph.values[static_cast<size_t>(graph.inputs[0])].shape;
   if (!first.has_rank() || first.rank() == 0 || !first[0].is_symbol()) return std::nullopt;
   Graph copy = graph;
-  // Where dimension 0 is the batch, it has one entry alone, which the range then spans.
+  // A request of one row has one entry along dimension 0, so its range is that of the whole tensor.
   if (ragged::SpreadDynamicScales(copy, "RowQuantize", first[0]) == 0) return std::nullopt;
   std::vector<bool> given(copy.values.size(), false);
   for (const ValueId id : copy.inputs) given[static_cast<size_t>(id)] = true;

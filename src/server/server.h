@@ -28,9 +28,9 @@ struct ServerOptions {
   bool http_metrics = false;  // GET /metrics also on the HTTP port
   // "triton", "vllm": their names of metrics, served beside ours.
   std::vector<std::string> extra_metrics = {};
-  int io_threads = 1;         // threads that read, parse small requests and answer
-  int codec_threads = 2;      // threads that read large requests and write large answers
-  bool ready = true;          // false: only after Server::SetReady()
+  int io_threads = 1;     // threads that read, parse small requests and answer
+  int codec_threads = 2;  // threads that read large requests and write large answers
+  bool ready = true;      // false: only after Server::SetReady()
   // Sites whose pages may read the answers, as "https://host:port"; "*": all. Not for metrics.
   std::vector<std::string> cors_origins = {};
   // Names that clients may use for the server to change it, in addition to its address and

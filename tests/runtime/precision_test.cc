@@ -124,7 +124,7 @@ double Cosine(const Tensor& a, const Tensor& b) {
   return ab / std::sqrt(aa * bb);
 }
 
-// Of products whose operands are rounded to `type`.
+// Compares products whose operands are rounded to `type` with float32.
 void CheckProducts(DType type, float within, double cosine) {
   std::mt19937 random(4);
   for (const auto& [name, graph] : Models()) {

@@ -121,8 +121,8 @@ class IntegerProductRecogniser : private Absorber {
     ValueId of_rows = kNoValue;
   };
 
-  // Adds `id` to the factors of a product of shape `out`. False if it is none, or the second that
-  // is computed; `factors` is undefined then.
+  // Adds `id` to the factors of a product of shape `out`. False if it is not a factor, or the
+  // second that is computed; `factors` is undefined then.
   bool AddFactor(ValueId id, const SymbolicShape& out, Factors& factors) const {
     const Value& value = graph_.values[id];
     if (value.dtype != DType::kFloat || !value.shape.has_rank() ||

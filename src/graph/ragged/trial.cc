@@ -15,7 +15,7 @@
 namespace chairlift::ragged {
 namespace {
 
-// Relative to the largest element of an answer. Where values are rounded to 8 bits, sums in another
+// Relative to the largest element of an answer. If values are rounded to 8 bits, sums in another
 // order may end in the next step.
 constexpr double kTolerance = 1e-3;
 constexpr double kToleranceOfSteps = 3e-2;

@@ -482,7 +482,7 @@ void RoundedInt8Gemm(Int8Kernel kernel, const float* a, int64_t row_stride, int6
       for (int64_t i = 0; i < k; ++i) dense[i] = from[i * k_stride];
       from = dense.data();
     }
-    const FloatRange range = RangeOf(from, k);
+    const FloatRange range = FloatRangeOf(from, k);
     const ByteScale scale = ByteScaleOf(range);
     RoundToBytes(from, k, scale, kInt8TileBytes, block.Row(r));
     block.zeros[r] = scale.zero;

@@ -12,8 +12,8 @@ struct FloatRange {
   float high = 0;
   bool finite = true;  // no element is NaN or infinite
 };
-FloatRange RangeOf(const float* x, int64_t n);
-FloatRange Joined(const FloatRange& a, const FloatRange& b);
+FloatRange FloatRangeOf(const float* x, int64_t n);
+FloatRange UnionOf(const FloatRange& a, const FloatRange& b);
 
 // Real numbers are scale · (code − zero).
 struct ByteScale {

@@ -134,9 +134,11 @@ HWY_EXPORT(VectorRange);
 HWY_EXPORT(VectorQuantize);
 HWY_EXPORT(VectorRound);
 
-FloatRange RangeOf(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(VectorRange)(x, n); }
+FloatRange FloatRangeOf(const float* x, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(VectorRange)(x, n);
+}
 
-FloatRange Joined(const FloatRange& a, const FloatRange& b) {
+FloatRange UnionOf(const FloatRange& a, const FloatRange& b) {
   return {std::min(a.low, b.low), std::max(a.high, b.high), a.finite && b.finite};
 }
 

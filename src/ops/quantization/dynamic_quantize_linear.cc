@@ -27,10 +27,10 @@ StatusOr<std::unique_ptr<Kernel>> CompileDynamicQuantizeLinear(const CompileCont
         auto* ranges = static_cast<FloatRange*>(args.scratch);
         args.team.For(parts, [&](int part, int) {
           const int64_t begin = n * part / parts;
-          ranges[part] = RangeOf(x + begin, n * (part + 1) / parts - begin);
+          ranges[part] = FloatRangeOf(x + begin, n * (part + 1) / parts - begin);
         });
         FloatRange range = ranges[0];
-        for (int part = 1; part < parts; ++part) range = Joined(range, ranges[part]);
+        for (int part = 1; part < parts; ++part) range = UnionOf(range, ranges[part]);
         const ByteScale to = ByteScaleOf(range);
         if (auto* y = static_cast<uint8_t*>(args.outputs[0]); y != nullptr) {
           args.team.For(parts, [&](int part, int) {

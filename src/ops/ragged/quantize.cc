@@ -75,11 +75,11 @@ StatusOr<std::unique_ptr<Kernel>> CompileQuantize(const CompileContext& context,
           ForRanges(args.team, tokens, tokens * columns, kWorthSharing, body);
         };
         share([&](int64_t first, int64_t last) {
-          for (int64_t t = first; t < last; ++t) ranges[t] = RangeOf(x + t * columns, columns);
+          for (int64_t t = first; t < last; ++t) ranges[t] = FloatRangeOf(x + t * columns, columns);
         });
         for (size_t s = 0; s < segments; ++s) {
           FloatRange range;
-          for (int64_t t = begin(s); t < begin(s + 1); ++t) range = Joined(range, ranges[t]);
+          for (int64_t t = begin(s); t < begin(s + 1); ++t) range = UnionOf(range, ranges[t]);
           std::fill(parameters + begin(s), parameters + begin(s + 1), ByteScaleOf(range));
         }
         std::fill(parameters + end, parameters + tokens, ByteScale{.scale = 0});

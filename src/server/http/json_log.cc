@@ -15,7 +15,7 @@ namespace chairlift::http {
 namespace {
 
 std::atomic<bool> logs_as_json{false};
-// Of the line that this thread logs: sinks format it before the call returns.
+// More fields of the line that this thread logs. Sinks format a line before the call returns.
 thread_local const std::string* fields_of_line = nullptr;
 
 class JsonMessage final : public spdlog::custom_flag_formatter {

@@ -32,8 +32,8 @@ bool Decimal(std::string_view text, uint64_t* value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Of a traceparent, "00-<32 digits>-<16 digits>-<2 digits>" (W3C Trace Context, 3.2), in lower
-// case; later versions may add to the end. Empty if it is not valid.
+// The trace id of a traceparent, "00-<32 digits>-<16 digits>-<2 digits>" (W3C Trace Context, 3.2),
+// in lower case; later versions may add to the end. Empty if it is not valid.
 std::string TraceIdOf(std::string_view value) {
   constexpr size_t kDigits[] = {2, 32, 16, 2};
   std::string_view parts[std::size(kDigits)];

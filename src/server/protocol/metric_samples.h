@@ -19,7 +19,7 @@ inline prometheus::MetricFamily Family(std::string name, std::string help,
   return {std::move(name), std::move(help), type, {}};
 }
 
-// Of a counter or a gauge.
+// A sample of a counter or a gauge.
 inline prometheus::ClientMetric Sample(prometheus::MetricType type,
                                        std::vector<prometheus::ClientMetric::Label> labels,
                                        double value) {

@@ -545,7 +545,7 @@ TEST(RaggedTest, DynamicScalesSpanTheRowsOfARequest) {
   ExpectSameAnswers(graph, *model, Requests(1), Kept::kAll, 4, 1e-2);
 }
 
-// Of one row for each sequence, the scale spans those of a request.
+// If there is one row for each sequence, a scale spans the rows of a request.
 TEST(RaggedTest, DynamicScalesOfSequences) {
   PacksExactly([](Model& m) { return DynamicProduct(m, m.r, kWidth, 5, {}); });
   const RaggedModel model = PacksExactly([](Model& m) {

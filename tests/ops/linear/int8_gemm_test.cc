@@ -280,7 +280,7 @@ TEST(Int8RowsTest, BytesAreThoseOfADivision) {
       for (int64_t i = 0; i < n; i += 3) {
         x[i] = (static_cast<float>(static_cast<int>(random() % 256)) - 127.5f) * (size / 64);
       }
-      FloatRange range = RangeOf(x.data(), n);
+      FloatRange range = FloatRangeOf(x.data(), n);
       float low = 0, high = 0;
       for (int64_t i = 0; i < n; ++i) {
         low = std::min(low, x[i]);
@@ -303,7 +303,7 @@ TEST(Int8RowsTest, NaNIsOutsideEveryRange) {
   Floats x(40, 1.0f);
   x[3] = std::nanf("");
   x[39] = -2;
-  const FloatRange range = RangeOf(x.data(), 40);
+  const FloatRange range = FloatRangeOf(x.data(), 40);
   EXPECT_EQ(range.low, -2);
   EXPECT_EQ(range.high, 1);
   EXPECT_FALSE(range.finite);
