@@ -29,6 +29,7 @@
 #include "cli/manifest_view.h"
 #include "cli/model_path.h"
 #include "cli/operators_view.h"
+#include "cli/passes_view.h"
 #include "cli/terminal.h"
 #include "device/cpu/cores.h"
 #include "device/cpu/memory.h"

@@ -16,8 +16,6 @@
 namespace chairlift {
 namespace {
 
-bool IsByteType(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
-
 // The order of the axes that puts channels last, or that undoes it.
 std::vector<int64_t> ChannelPermutation(int rank, bool to_last) {
   std::vector<int64_t> perm(static_cast<size_t>(rank));
@@ -58,7 +56,7 @@ class LastKeeper {
 
   // Bytes of at least one spatial axis.
   bool MayBeLast(ValueId id) const {
-    return id != kNoValue && IsByteType(graph_.values[id].dtype) && Rank(id) >= 3;
+    return id != kNoValue && IsByte(graph_.values[id].dtype) && Rank(id) >= 3;
   }
 
   // The value with channels last: as computed, or transposed once.

@@ -13,8 +13,6 @@
 namespace chairlift {
 namespace {
 
-bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
-
 bool IsOne(const SymbolicShape& shape) {
   if (!shape.has_rank()) return false;
   for (int i = 0; i < shape.rank(); ++i) {

@@ -34,7 +34,6 @@ struct Bytes {
 int32_t ByteOf(const Tensor& t, int64_t i) {
   return t.dtype() == DType::kInt8 ? t.data<int8_t>()[i] : t.data<uint8_t>()[i];
 }
-bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
 
 class QuantizedRecogniser {
  public:

@@ -36,6 +36,8 @@ class Links {
   std::vector<bool> is_output_;
 };
 
+inline bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
+
 // Whether the node is the operator of that name of ai.onnx (or of `domain`).
 bool Is(const Node& node, std::string_view name, std::string_view domain = "");
 
