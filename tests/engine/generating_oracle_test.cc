@@ -1184,7 +1184,7 @@ TEST(GeneratingOracleTest, WhatDoesNotFitIsRefusedByName) {
   InferRequest request = Question{.prompt = {1, 2}}.Request();
   request.inputs.push_back(list("forced_bos_token_id", {5}));
   EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
-              HasSubstr("here 2 come before"));
+              HasSubstr("here 2 tokens come before it"));
   request.inputs.back() = Number("num_beams", 2);
   request.inputs.push_back({"temperature", Tensor::Of<float>({1}, {1.0f})});
   EXPECT_THAT(std::string((*engine)->Infer(request).status().message()),
@@ -1206,7 +1206,7 @@ TEST(GeneratingOracleTest, AnswersThatWouldTakeTooMuchMemoryAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(response.status())) << response.status();
   EXPECT_THAT(std::string(response.status().message()),
               HasSubstr("answers of up to 131000 tokens, with num_beams 2, patience 1 and logprobs "
-                        "20, may take 68 MiB; they may take 64"));
+                        "20, may need 68 MiB, and the limit is 64: lower one of these"));
 }
 
 TEST(GeneratingOracleTest, AFileBesideTheModelThatIsWrongFailsTheLoad) {

@@ -297,7 +297,7 @@ TEST(StageExitsTest, AnExitNeedsWhatItsInsteadNames) {
     StageExit early{.output = "early", .at_least = 0, .skip_to = "t3", .instead = {{"t3", "t1"}}};
     EXPECT_THAT(
         std::string(LoadExits(TwoExitModel(), folder, config(early, late)).status().message()),
-        HasSubstr("has no 't2', which the exit after 'late' names in its 'instead'"));
+        HasSubstr("have no 't2', which the exit after 'late' names in its 'instead'"));
     early.instead["t2"] = "t1";
     auto engine = LoadExits(TwoExitModel(), folder, config(early, late));
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -366,7 +366,7 @@ TEST(StageExitsTest, WhatIsWrongIsRefusedByName) {
       HasSubstr("requests that take the exit have no 'scores', which the model answers with"));
   EXPECT_THAT(refusal({.output = "early", .at_least = NAN}), HasSubstr("at_least is nan"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "b"}),
-              HasSubstr("has no 'b', which a later stage reads"));
+              HasSubstr("have no 'b', which a later stage reads"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "a"}),
               HasSubstr("nothing would be skipped"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"scores", "a"}}}),
@@ -374,7 +374,7 @@ TEST(StageExitsTest, WhatIsWrongIsRefusedByName) {
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"scores", "scores"}}}),
               HasSubstr("it is computed later"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"early", "scores"}}}),
-              HasSubstr("'early' is not missing"));
+              HasSubstr("'early' needs no substitute"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .instead = {{"scores", "ear"}}}),
               HasSubstr("no tensor 'ear' is kept between stages"));
   EXPECT_THAT(refusal({.output = "early", .at_least = 1, .skip_to = "nose"}),

@@ -239,7 +239,7 @@ TEST_F(EndlessTest, WhoDoesNotReadHoldsUpOthersOfItsBatchNotForLong) {
   ASSERT_TRUE(Soon([&] { return *other.steps > 200; }));
   EXPECT_LT(*slow.steps, 30);
   engine_->Cancel(other.id);
-  EXPECT_THAT(MessageOf(slow.answer.get().status()), HasSubstr("read too slowly"));
+  EXPECT_THAT(MessageOf(slow.answer.get().status()), HasSubstr("read its stream too slowly"));
 }
 
 TEST_F(EndlessTest, WhatIsKeptForAnAnswerIsBounded) {
