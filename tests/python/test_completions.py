@@ -563,7 +563,7 @@ def test_prompts_may_be_tokens(server):
     ({"model": "gpt2", "prompt": "a", "stop": ["b"] * 17}, "stop has 17 strings"),
     ({"model": "gpt2", "prompt": "a", "logprobs": 21}, "logprobs is 21; it must be from 0 to 20"),
     ({"model": "gpt2", "prompt": "a", "logprobs": True}, '"logprobs"'),
-    ({"model": "gpt2", "prompt": "a", "best_of": 2}, 'it must be as "n", 1'),
+    ({"model": "gpt2", "prompt": "a", "best_of": 2}, 'it must equal "n", 1'),
     ({"model": "gpt2", "prompt": "a", "num_beams": 2, "num_return_sequences": 2}, 'send "n"'),
     ({"model": "gpt2", "prompt": "a", "num_beams": 2, "temperature": 1}, "beams are not sampled"),
 ])
