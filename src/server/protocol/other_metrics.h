@@ -13,7 +13,7 @@ namespace chairlift::protocol {
 // `models`: each model once, with what callers asked of it and of its parts.
 
 // Triton's nv_inference_* and nv_cache_*: counts, and times in µs
-// (github.com/triton-inference-server/server, docs/user_guide/metrics.md).
+// (the page "Metrics" of its user guide).
 void AppendTritonMetrics(const std::vector<ModelStatistics>& models,
                          std::vector<prometheus::MetricFamily>* families);
 // vLLM's vllm:*, for models that generate (docs.vllm.ai, Production Metrics).
