@@ -152,8 +152,9 @@ class FormWalk {
   const Graph& graph_;
 };
 
-// A node that only Shape and Size need is not computed packed: the sizes are known if it can be
-// computed at all. An error if such a node may refuse a request.
+// A node that only Shape and Size need is not computed packed, and not alone either: the sizes are
+// known if it can be computed at all. An error if its shapes may refuse a request. Those of Gather
+// do not, and its indices, which could, are read only if it is computed.
 Status CheckReadForSizes(const Graph& graph) {
   std::vector<bool> read(graph.values.size(), false), measured(graph.values.size(), false);
   for (const ValueId id : graph.outputs) read[static_cast<size_t>(id)] = true;
@@ -165,7 +166,7 @@ Status CheckReadForSizes(const Graph& graph) {
     };
     const bool is_read = any(read);
     if (!is_read && !any(measured)) continue;
-    if (!is_read && MayRefuse(graph, node)) {
+    if (!is_read && !Is(node, "Gather") && MayRefuse(graph, node)) {
       return Unimplemented("{}: it may refuse a request, and is read for its sizes alone",
                            node.Describe());
     }
