@@ -110,7 +110,7 @@ class AttentionMatcher {
     set("k_axes", k_axes);
     set("v_axes", v.axes);
     set("y_axes", y_axes);
-    if (zeros_for_none) attributes.Set("zeros_for_none", int64_t{1});
+    if (zeros_for_none) attributes.Set("zeros_for_none", int64_t{2});
     if (mask.softcap != 0) attributes.Set("softcap", static_cast<float>(mask.softcap));
     fused.def = def;
     fused.attributes = std::move(attributes);

@@ -194,7 +194,7 @@ class QuantizedAttention {
     fused.attributes.Set("scale", static_cast<float>(scores->scale));
     fused.attributes.Set("k_axes", std::vector<int64_t>{0, 1, 3, 2});
     fused.attributes.Set("steps", std::move(steps));
-    if (zeros_for_none) fused.attributes.Set("zeros_for_none", int64_t{1});
+    if (zeros_for_none) fused.attributes.Set("zeros_for_none", int64_t{2});
     fused.inputs = {inner.inputs[0], inner.inputs[1], fused.inputs[1]};
     if (scores->mask != kNoValue) fused.inputs.push_back(scores->mask);
     fused.def = def;

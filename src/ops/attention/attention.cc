@@ -11,7 +11,9 @@
 //   causal (0)          1: query i attends to keys 0 to i; 2: to keys − queries more, so that the
 //                       last query attends to all
 //   softcap (0)         not 0: a tanh limits scores to ± this
-//   zeros_for_none (0)  not 0: a query whose scores are all −∞ gets zeros instead of NaN
+//   zeros_for_none (0)  not 0: a query whose scores are all −∞ gets zeros instead of NaN; 2: so
+//   does
+//                       one with a score that is NaN or +∞
 //   distances (0)       not 0: mask is [heads, 2·n − 1]; entry n − 1 + j − i of a head is added to
 //                       the score of its query i and key j, both below n
 //   steps (none)        what scores and weights are rounded to (attention_steps.h)
@@ -201,6 +203,7 @@ StatusOr<AttentionShapes> AttentionShapesOf(const CompileContext& context) {
   const int64_t causal = context.attributes.Int("causal", 0);
   if (causal != 0) head.last_seen = causal == 2 ? head.keys - head.queries : 0;
   head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
+  head.zeros_for_nan = context.attributes.Int("zeros_for_none", 0) == 2;
   for (const size_t i : {0, 2, 3}) {
     if (made.strides[i][kColumn] != 1) {
       return InvalidArgument("the columns of {} are not its last axis",

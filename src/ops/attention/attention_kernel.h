@@ -44,6 +44,8 @@ struct AttentionHead {
   // The result for a query that attends to no key (its row is −∞): zeros, or NaN as the formula
   // gives.
   bool zeros_for_none = false;
+  // The same for a query whose weights are NaN for any reason: a score that is NaN or +∞.
+  bool zeros_for_nan = false;
   // What scores and weights are rounded to in between (attention_steps.h); null: nothing.
   const AttentionSteps* steps = nullptr;
 };

@@ -127,6 +127,10 @@ void QueryTile(const AttentionHead& head, int64_t first, int rows, const float* 
   for (int r = 0; r < rows; ++r) {
     const float none = head.zeros_for_none ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     const float sum = states[r].sum;
+    if (head.zeros_for_nan && !(sum > 0)) {
+      std::fill_n(out + r * head.out_row, head.value_size, 0.0f);
+      continue;
+    }
     Multiply(out + r * head.out_row, head.value_size, sum > 0 ? 1.0f / sum : none);
   }
 }

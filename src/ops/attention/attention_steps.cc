@@ -74,6 +74,7 @@ void AttendInSteps(const AttentionHead& head, int64_t first, int64_t last, float
     float* out = head.out + i * head.out_row;
     std::fill_n(out, head.value_size, 0.0f);
     if (most == kNone && head.zeros_for_none) continue;
+    if (head.zeros_for_nan && !(total > 0)) continue;
     for (int64_t j = from; j < to; ++j) {
       const float weight = at[AttentionSteps::kWeights](scores[j] / total);
       const float* v = head.v + j * head.v_row;

@@ -7,7 +7,8 @@
 //   - scale (1);
 //   - causal (0): not 0 if no query attends to a later key;
 //   - softcap (0: none): limits scores by a tanh;
-//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN;
+//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN; 2: so
+//     does one with a score that is NaN or +∞;
 //   - steps (none): what scores and weights are rounded to (attention_steps.h).
 //
 // Heads are distributed by their amount of work, and so are the queries of long sequences. No
@@ -86,6 +87,7 @@ class RaggedAttention final : public Kernel {
     if (context.attributes.Int("causal", 0) != 0) head.last_seen = 0;
     head.scale = context.attributes.Float("scale", 1.0f);
     head.zeros_for_none = context.attributes.Int("zeros_for_none", 0) != 0;
+    head.zeros_for_nan = context.attributes.Int("zeros_for_none", 0) == 2;
     if (context.has_input(5)) {
       const Shape& bias = context.inputs[5].shape;
       if (bias.rank() != 2 || bias[0] != made->heads_ || bias[1] % 2 == 0) {

@@ -144,7 +144,8 @@ TEST_F(AttentionTest, NanOfAnyPayloadIsNanInItsQuery) {
   constexpr int64_t kKeys = 300, kSize = 16;
   const std::vector<float> q = Floats(2 * kSize), k = Floats(kKeys * kSize),
                            v = Floats(kKeys * kSize);
-  for (const uint32_t bits : {0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x7f800001U, 0xff8000ffU}) {
+  for (const uint32_t bits :
+       {0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x7f800001U, 0xff8000ffU, 0x7f800000U}) {  // and +∞
     for (const int64_t key : {0, 17, 256, 299}) {
       std::vector<float> mask(2 * kKeys), out(2 * kSize);
       mask[kKeys + key] = std::bit_cast<float>(bits);  // of the second query
@@ -166,6 +167,11 @@ TEST_F(AttentionTest, NanOfAnyPayloadIsNanInItsQuery) {
       Attend(head, 0, 2, packed.raw(), scratch.raw());
       for (int64_t i = 0; i < 2 * kSize; ++i) {
         EXPECT_EQ(std::isnan(out[i]), i >= kSize) << bits << " at key " << key << ": " << out[i];
+      }
+      head.zeros_for_none = head.zeros_for_nan = true;
+      Attend(head, 0, 2, packed.raw(), scratch.raw());
+      for (int64_t i = 0; i < 2 * kSize; ++i) {
+        EXPECT_EQ(out[i] == 0, i >= kSize) << bits << " at key " << key << ": " << out[i];
       }
     }
   }
