@@ -46,9 +46,9 @@ StatusOr<ValueId> Operand(Context& c, int i, const Axes& axes) {
   return id;
 }
 
-// The packed operator shares each head of keys and values among several of queries, and gives as
-// many heads as there are queries. The original one does that only if it is `grouped`: otherwise
-// heads broadcast, so they must be as many, or one of keys and values.
+// In the packed operator, several query heads may share one head of keys and values. It returns one
+// head per query head. The original operator does so only if it is `grouped`. Otherwise heads
+// broadcast: keys and values must have as many heads as queries, or one.
 Status CheckHeads(Context& c, const std::array<Axes, 4>& axes) {
   const auto heads = [&](int i) {
     const SymbolicShape& shape = c.graph().values[static_cast<size_t>(c.id(i))].shape;
@@ -112,7 +112,7 @@ StatusOr<Biases> ProvedMask(Context& c, int head_axis) {
   if (rule.causal) what.emplace_back("hide the keys behind the query");
   if (rule.input >= 0) {
     if (rule.is_window) {
-      // If all tokens count, nothing else is to be hidden.
+      // If all tokens count, no other key must be hidden.
       Packer::Require(packer.model().all_marks, rule.input);
     } else {
       // The first key is seen by all queries.

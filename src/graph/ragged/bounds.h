@@ -8,8 +8,8 @@
 
 namespace chairlift::ragged {
 
-// The longest length at which every index stays within its table. It concerns Gather from a fixed
-// table by a value that grows with the length: positions, running sums of marks. 0: no limit. A
+// The longest length at which every index stays within its table. This concerns Gather nodes that
+// read a fixed table by a value that grows with the length, such as positions. 0: no limit. A
 // longer request may fail, together with its batch.
 int64_t LongestForTables(const Packer& packer);
 

@@ -28,8 +28,8 @@ class Followed {
  private:
   enum class Kind {
     kOther,
-    kParameter,  // one number, or a row; spread it is [..., 1 or columns], like x but for the last
-    kRows,       // of x's shape but for the last dimension
+    kParameter,  // one number or a row; once spread, like x with 1 or `columns` as last dimension
+    kRows,       // x's shape except for the last dimension
   };
   struct State {
     Kind kind = Kind::kOther;
@@ -61,7 +61,7 @@ class Followed {
     }
   }
 
-  // Whether the node does the same to spread parameters. Sets its output's state.
+  // Whether the node computes the same from spread parameters. Sets its output's state.
   bool Follow(const Node& node) {
     if (Is(node, "MatMulInteger")) return FollowProduct(node);
     const bool casts = Is(node, "Cast");

@@ -10,16 +10,18 @@
 
 namespace chairlift::ragged {
 
-// Makes each DynamicQuantizeLinear of [..., k] the operator `by`, RaggedQuantize or RowQuantize,
-// where this changes no other value if all rows have one scale. Scale and zero point are then [...,
-// 1], and so are their products with constants. Returns how many there are.
+// Replaces each DynamicQuantizeLinear of [..., k] by the operator `by`, RaggedQuantize or
+// RowQuantize. This is done only if no other value changes when all rows have one scale. Scale and
+// zero point are then [..., 1], and so are their products with constants. Returns the number of
+// replaced nodes.
 //
-// Nodes are left if the scale or the zero point is read other than by arithmetic that ends in the
-// quantised value's rows. If `rows` is given, they are left too if dimension 0 may be another.
+// A node is kept if its scale or zero point is read by anything but arithmetic that ends in the
+// quantised value's rows. If `rows` is given, a node is also kept unless dimension 0 of its input
+// is `rows`.
 int SpreadDynamicScales(Graph& graph, std::string_view by, const std::optional<Dim>& rows = {});
 
-// RaggedQuantize with a segment for each request. A request's scale spans all of its rows, and
-// their hidden tokens too, as it does alone.
+// RaggedQuantize with a segment for each request. A request's scale is computed over all of its
+// rows, including hidden tokens, as if the request ran alone.
 Status PackDynamicQuantize(Context& context);
 
 }  // namespace chairlift::ragged

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxValueBytes = int64_t{256} << 20;
 constexpr size_t kMaxLiveBytes = size_t{1} << 30;  // of all values at any time
 
-// The nodes that `targets` depend on; with `cut`, without values of which only the shape is used.
+// The nodes that `targets` depend on; with `cut`, without values that are used only for their
+// shape.
 StatusOr<std::vector<bool>> Needed(const Graph& graph, std::span<const ValueId> targets, bool cut) {
   const Links links(graph);
   std::vector<bool> needed(graph.nodes.size(), false);

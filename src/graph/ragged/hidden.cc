@@ -79,7 +79,7 @@ class Analysis {
       return known;
     }
     if (Is(node, "RaggedSpread", "chairlift")) return known;
-    // A range over sequences. That over tokens includes hidden ones.
+    // A range over rows does not depend on hidden tokens. A range over tokens includes them.
     if (Is(node, "RaggedQuantize", "chairlift") && node.inputs.size() > 1 &&
         IsInput(node.inputs[1], RaggedRole::kRequests)) {
       return known;
@@ -87,7 +87,7 @@ class Analysis {
     Ignores most = Ignores::kNone;
     if (attends) {
       if (node.inputs.size() > 4 && node.inputs[4] != kNoValue) most = Hidden(node.inputs[4]);
-      // Without a token in between, others come closer.
+      // Leaving out a token between two others would reduce their distance.
       if (node.inputs.size() > 5) most = std::min(most, Ignores::kTrailing);
       marks_ = marks_ || most != Ignores::kNone;
     } else if (Is(node, "RaggedReduce", "chairlift")) {
@@ -96,8 +96,8 @@ class Analysis {
         marks_ = true;
       }
     } else if (Is(node, "RaggedToken", "chairlift")) {
-      // The first token is kept in every sequence that has a valid one, and so is the one before
-      // the number of valid tokens.
+      // In every sequence with a valid token, the first token is kept. So is the token at position
+      // n − 1, for n valid tokens.
       const bool kept = node.inputs.size() < 3 ? node.attributes.Int("index", 0) == 0
                                                : IsBeforeCount(node.inputs[2]);
       if (kept) most = Ignores::kTrailing;

@@ -46,8 +46,8 @@ float Extreme(const Pattern& table, bool most) {
   return extreme.value_or(0.0f);
 }
 
-// Sets what is added by distance, key − query: the sum of a curve and of what a table adds if all
-// marks are 1, where they follow from that. Unknown patterns add nothing.
+// Sets the biases by distance, key − query: a curve, plus what a table adds if all marks are 1.
+// Unknown patterns add nothing. Unimplemented if they depend on more than the distance.
 Status SetByDistance(const Pattern& curve, const Pattern& table, const Line& apart,
                      MaskRule& rule) {
   const auto back = Line::Sum(Line(), apart, -1);
@@ -78,7 +78,7 @@ Status SetByDistance(const Pattern& curve, const Pattern& table, const Line& apa
     most = std::max(most, added);
   }
   if (least == 0.0f && most == 0.0f) rule.by_distance.clear();
-  // Beside what is added to other keys, a mark of 0 must still hide.
+  // A mark of 0 must still hide a key, whatever is added to other keys.
   rule.is_window = least <= -kMostBias || !(rule.hidden + (most - least) <= -kHidingScore);
   return absl::OkStatus();
 }

@@ -16,19 +16,19 @@ namespace chairlift::ragged {
 // The minimum by which the score of a hidden key is lowered: its weight is then 0 in float32.
 inline constexpr float kHidingScore = 1000.0f;
 
-// A mask adds `hidden` to the score of every key whose token is marked with 0, and 0 where it is
-// marked with 1, for every batch, head and query.
+// What a mask adds to scores: `hidden` for each key whose token is marked with 0, and 0 for each
+// other key. This is the same for every batch, head and query.
 struct MaskRule {
-  int input = -1;  // of the graph: [batch, length] marks; -1: it hides none by marks
+  int input = -1;  // graph input, [batch, length] marks; -1: no key is hidden by marks
   float hidden = 0.0f;
-  // In addition: whether it hides the keys after the query.
+  // Whether the mask also hides the keys after the query.
   bool causal = false;
-  // In addition: what it adds to keys by their distance from the query, −kReach to kReach, the same
-  // for all heads or for one head after another. Empty if that is 0.
+  // The biases that the mask also adds to keys by their distance from the query, −kReach to kReach.
+  // One table for all heads, or one table per head. Empty if all are 0.
   std::vector<float> by_distance = {};
-  // Whether a key may be hidden by its distance from all queries that see it by their marks.
+  // Whether the biases by distance may hide a key from all queries, although its mark does not.
   bool is_window = false;
-  // Inputs that must be 0 and 1 for this to hold, even if they then have no effect.
+  // Graph inputs that must be 0 or 1 for the rule to hold, even if they then have no effect.
   std::vector<int> marks = {};
 };
 
@@ -41,13 +41,13 @@ class MaskProof {
   // The rule by which `mask` adds to the scores of attention, for all sizes and all marks.
   // Unimplemented says what prevents the proof.
   StatusOr<MaskRule> RuleOf(ValueId mask);
-  // Null if no node computes it.
+  // The node that computes the value; null if no node does.
   const Node* Producer(ValueId id) const {
     const int n = links_.producer(id);
     return n < 0 ? nullptr : &graph_.nodes[static_cast<size_t>(n)];
   }
-  // Whether each element is the number of its sequence: arange(batch), or that with axes of one
-  // entry.
+  // Whether each element is the index of its sequence in the batch: arange(batch), possibly with
+  // further axes of size 1.
   bool NumbersSequences(ValueId id);
   // The most tokens of a sequence for which rules hold; 0: no limit.
   int64_t limit() const { return reader_.limit(); }
@@ -61,7 +61,7 @@ class MaskProof {
   const Links links_;
   analysis::PatternReader reader_;
   std::vector<bool> visited_;     // by node
-  std::vector<std::string> why_;  // by value, where it cannot be followed
+  std::vector<std::string> why_;  // by value: why it cannot be followed
 };
 
 }  // namespace chairlift::ragged

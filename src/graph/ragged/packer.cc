@@ -115,7 +115,7 @@ ValueId Packer::offsets() { return offsets_; }
 ValueId Packer::positions() { return positions_; }
 ValueId Packer::requests() { return requests_; }
 
-// [1] of T^p · R^q · number.
+// The size T^p · R^q · number as a tensor [1].
 ValueId Packer::One(const Line& extent, bool rows) {
   ValueId product = Integers({*extent.times()});
   const auto multiply = [&](ValueId by) { product = Emit("size", "Mul", {product, by}); };

@@ -49,7 +49,7 @@ class Packer {
   }
 
   // --- In the packed graph ----------------------------------------------------------------------
-  // A node with one output.
+  // Adds a node with one output, and returns the output.
   ValueId Emit(const std::string& name, std::string_view op, std::vector<ValueId> inputs,
                Attributes attributes = {}, std::string_view domain = "");
   ValueId Constant(Tensor t);
@@ -57,7 +57,8 @@ class Packer {
   ValueId offsets();
   ValueId positions();
   ValueId requests();
-  // Sizes as a tensor of rank `rank` (0 or 1), for a value with R entries along the batch or 1.
+  // Sizes as a tensor of rank `rank` (0 or 1). They describe a value with R entries along the batch
+  // if `rows`, else with 1.
   ValueId Sizes(const Dims& elements, int rank, DType dtype, bool rows);
   // [1, T, ...] as [T, ...] and back.
   ValueId DropBatch(ValueId id, const std::string& name);
@@ -65,17 +66,17 @@ class Packer {
 
   // How the mask of an attention node was handled, worded to follow "masks of 6 attentions: ".
   void NoteMask(const std::string& what) { ++mask_notes_[what]; }
-  // With the number of attention nodes.
+  // Each note, with the number of attention nodes that it applies to.
   const std::map<std::string, int>& mask_notes() const { return mask_notes_; }
-  // Whether each element is the number of its sequence.
+  // Whether each element is the index of its sequence in the batch.
   bool NumbersSequences(ValueId id) { return patterns_.NumbersSequences(id); }
   // The rule by which the mask of an attention node adds to scores.
   StatusOr<MaskRule> ProvedMask(ValueId mask);
-  // What the rule adds to the scores of each key, [T], if its input is only 0 and 1.
+  // The biases that the rule adds to the scores of each key, [T], if its input is only 0 and 1.
   ValueId KeyMask(const MaskRule& rule);
-  // What it adds by distance, [heads, distances].
+  // The biases that the rule adds by distance, [heads, distances].
   StatusOr<ValueId> ByDistance(const MaskRule& rule, const Dim& heads);
-  // What `marks` of requests must be beside 0 and 1.
+  // Adds `input` to `marks`, a list of inputs with a condition, unless it is already there.
   static void Require(std::vector<int>& marks, int input) {
     if (std::find(marks.begin(), marks.end(), input) == marks.end()) marks.push_back(input);
   }
@@ -101,7 +102,7 @@ class Packer {
   std::map<std::string, int> mask_notes_;
 };
 
-// One node, as its rule sees it.
+// The view of one node that its rule gets.
 class Context : public analysis::NodeReader {
  public:
   Context(Packer& packer, const Node& node)
@@ -112,16 +113,16 @@ class Context : public analysis::NodeReader {
   // All inputs from `first` on are fixed or absent.
   bool FixedFrom(int first) const;
 
-  // Batch, length, numbers, and new symbols for unknown dimensions.
+  // The dimensions of input i: batch, length, numbers, and new symbols for unknown dimensions.
   StatusOr<Dims> DimsOf(int i) const override;
-  // For values that are the same for all requests, and for sizes.
+  // The known elements of input i, if it is fixed or sizes; else null.
   const Dims* Elements(int i) const override;
   ValueId packed(int i) { return packer_.packed(id(i)); }
 
-  // Copies the node, with other inputs if given; all outputs get that form.
+  // Copies the node, with other inputs if given. All outputs get the form `form`.
   Status Copy(const Form& form) { return Copy(form, {}); }
   Status Copy(const Form& form, const std::map<int, ValueId>& inputs);
-  // Output 0.
+  // Sets the form of output 0, and its value in the packed graph.
   Status Result(const Form& form, ValueId packed) {
     packer_.Set(node().outputs[0], form, packed);
     return absl::OkStatus();
@@ -141,19 +142,19 @@ void AddShapeRules(RuleTable& rules);
 void AddIndexRules(RuleTable& rules);
 void AddReductionRules(RuleTable& rules);
 const RuleTable& PackingRules();
-// Attention, whose mask may be unknown: only for attention there is a proof (mask_proof.h).
+// Attention. Its mask may be unknown, because mask_proof.h can prove what it hides.
 Status PackAttention(Context& context);
 // For keys and values that come from another model (ops/ragged/source_attention.cc).
 Status PackSourceAttention(Context& context);
 
-// GatherND of x[arange(batch), index], whose input 1 may be unknown: both side by side in [batch,
-// 2], or the index alone, [batch, 1], with batch_dims.
+// GatherND that computes x[arange(batch), index]. Input 1 holds both numbers, [batch, 2], and may
+// be unknown. With batch_dims it holds the index alone, [batch, 1].
 Status PickTokens(Context& context);
 
 // Applies the operator's own axis map.
 Status FollowAxes(Context& context);
 
-// The usual errors.
+// Errors that several rules return.
 Status MixesTokens();
 Status MixesSequences();
 Status ComputesWithSizes();

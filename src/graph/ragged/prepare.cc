@@ -67,7 +67,7 @@ Status NameInputs(Graph& graph) {
   return absl::OkStatus();
 }
 
-// Keeps only what follows from the inputs.
+// Forgets all inferred shapes and infers them from the inputs alone.
 Status InferAnew(Graph& graph) {
   std::vector<bool> input(graph.values.size(), false);
   for (const ValueId id : graph.inputs) input[static_cast<size_t>(id)] = true;

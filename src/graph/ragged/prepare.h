@@ -11,11 +11,11 @@ namespace chairlift::ragged {
 
 // A copy whose inputs are [(batch), (length), ...] or [(batch), ...] (names in form.h). Its other
 // shapes are inferred from those alone, whatever the file declares. Operators that exporters write
-// as several have been recognised; `passes` receives the reports. Unimplemented for other inputs.
+// as several nodes are fused; `passes` receives the reports. Unimplemented for other inputs.
 StatusOr<Graph> Prepare(const Graph& graph, std::vector<PassReport>& passes);
 
-// Infers all shapes again from the inputs alone, and recognises operators that exporters write as
-// several, including attention. Returns the reports.
+// Infers all shapes again from the inputs alone, and fuses operators that exporters write as
+// several nodes, including attention. Returns the reports.
 StatusOr<std::vector<PassReport>> RunPreparingPasses(Graph& graph);
 
 }  // namespace chairlift::ragged

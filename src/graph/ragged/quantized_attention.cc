@@ -39,7 +39,7 @@ class QuantizedAttention {
 
   Node& At(int n) { return graph_.nodes[static_cast<size_t>(n)]; }
   const Node& At(int n) const { return graph_.nodes[static_cast<size_t>(n)]; }
-  // The producer if it is that operator; else −1.
+  // The node that computes the value, if it is the operator `op`; else −1.
   int MadeBy(ValueId id, std::string_view op) const {
     const int n = links_.producer(id);
     return n >= 0 && Is(At(n), op) ? n : -1;
@@ -72,7 +72,7 @@ class QuantizedAttention {
       steps[1] = is_signed ? static_cast<float>(zero->data<int8_t>()[0])
                            : static_cast<float>(zero->data<uint8_t>()[0]);
     }
-    // Beyond this, arithmetic with the scale is not plain.
+    // Beyond these bounds, arithmetic with the scale could overflow or underflow.
     if (!(steps[0] > 1e-30f) || !(steps[0] < 1e30f)) return std::nullopt;
     return steps;
   }

@@ -39,7 +39,7 @@ class FormWalk {
  public:
   explicit FormWalk(Packer& packer) : packer_(packer), graph_(packer.original()) {}
 
-  // Sets the forms of the node's outputs, or why they are unknown.
+  // Sets the forms of the node's outputs, or returns why they are unknown.
   Status Visit(const Node& node) {
     if (!node.def->deterministic) return Unimplemented("it is random");
     if (node.def->runs_bodies || !Subgraphs(node).empty()) {
@@ -152,9 +152,10 @@ class FormWalk {
   const Graph& graph_;
 };
 
-// A node that only Shape and Size need is not computed packed, and not alone either: the sizes are
-// known if it can be computed at all. An error if its shapes may refuse a request. Those of Gather
-// do not, and its indices, which could, are read only if it is computed.
+// Checks the nodes that are read only for their sizes, by Shape and Size. They run neither in the
+// packed graph nor for a request alone: the sizes are known if such a node can run at all. Returns
+// an error if a node's shapes may refuse a request. The shapes of Gather do not. Its indices could,
+// but they are read only if it runs.
 Status CheckReadForSizes(const Graph& graph) {
   std::vector<bool> read(graph.values.size(), false), measured(graph.values.size(), false);
   for (const ValueId id : graph.outputs) read[static_cast<size_t>(id)] = true;
@@ -307,11 +308,11 @@ StatusOr<RaggedModel> MakeRagged(const Graph& graph) {
   InferBudget budget;
   for (Node& node : original.nodes) {
     std::string why;
-    // With what is known about its inputs so far.
+    // Infers shapes from what is known about the inputs so far.
     Status status = InferNode(original, node, budget);
     for (const ValueId id : node.inputs) {
-      // More may be found about an attention's mask, or about what picks tokens, than the rules
-      // say, and shapes may be known even if nothing else is.
+      // Some nodes accept unknown inputs. Attention and GatherND analyse masks and indices further
+      // than other rules do. Shapes may be known even if nothing else is.
       if (id != kNoValue && packer.form(id).unknown() && why.empty() &&
           !Is(node, "Attention", "chairlift") && !Is(node, "GatherND") && !node.def->gives_sizes) {
         why = packer.form(id).why;

@@ -27,8 +27,8 @@ Status PickToken(Context& c, int64_t index, bool keep) {
   return c.Result(Form::Of(Kind::kRows, 0), token);
 }
 
-// The token of each sequence of [batch, length, ...] that `index` says, one integer for each
-// sequence, as [batch, ...].
+// Token index[b] of each sequence b of [batch, length, ...], as [batch, ...]. `index` has one
+// integer for each sequence.
 StatusOr<ValueId> PickByData(Context& c, ValueId index) {
   Packer& packer = c.packer();
   const std::string& name = c.node().name;
@@ -114,7 +114,7 @@ Status ArgMax(Context& c) {
   return c.Result(Form::Of(Kind::kRows, 0), rows);
 }
 
-// More than any sequence has tokens.
+// More tokens than any sequence has.
 constexpr int64_t kBeyond = int64_t{1} << 30;
 
 using Cut = analysis::NodeReader::Cut;

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = Form::Kind;
 
-// Over the tokens of each sequence.
+// Reduces over the tokens of each sequence.
 Status ReduceTokens(Context& c, const char* op, bool keep) {
   if (!c.in(0).leading_tokens()) return MixesTokens();
   const Value& value = c.packer().original().values[static_cast<size_t>(c.id(0))];

@@ -163,8 +163,8 @@ Status TryPacked(const Graph& original, RaggedModel& model) {
   if (model.min_length > most) {
     return Unimplemented("no length fits: at least {}, at most {}", model.min_length, most);
   }
-  // Both in full precision. Otherwise the order of sums could change the result through a rounding
-  // more than a wrong proof might.
+  // Both graphs compute matrix products in full precision. If products rounded their operands to 8
+  // bits, the order of sums could change a result more than a wrong proof might.
   const std::optional<Graph> full = InFullPrecision(original);
   const std::optional<Graph> full_packed = InFullPrecision(model.graph);
   const Graph& packed_graph = full_packed ? *full_packed : model.graph;

@@ -13,7 +13,7 @@ enum class ActivationKind : uint8_t {
   kLeakyRelu,    // x < 0 ? αx : x
   kClip,         // min(max(x, α), β)
   kSigmoid,      // 1 / (1 + e⁻ˣ)
-  kTanh,         //
+  kTanh,         // tanh(x)
   kHardSigmoid,  // clip(αx + β, 0, 1)
   kHardSwish,    // x · clip(x/6 + 1/2, 0, 1)
   kSilu,         // x · sigmoid(x)

@@ -1,6 +1,6 @@
-// The kernels of bfloat16_gemm.h. A block of rows is rounded and packed for a block of K; then
-// every panel of B meets every 32 rows of it, so that the panel stays in the first-level cache and
-// the rows in the second.
+// The kernels of bfloat16_gemm.h. A block of rows is rounded and packed for a block of K. Every
+// panel of B is then multiplied with 32 rows of it at a time. So the panel stays in the first-level
+// cache, and the rows in the second.
 #include "ops/linear/bfloat16_gemm.h"
 
 #include <algorithm>
@@ -58,8 +58,8 @@ struct Depth {
   bool is_first, is_last;
 };
 
-// Tiles of 16 rows, each `steps` tiles long. Places past the last row keep what they hold: their
-// sums are not read.
+// Tiles of 16 rows, each `steps` tiles long. Places past the last row are not written, because
+// their sums are not read.
 template <class Tiles>
 void PackRowTiles(const BFloat16Rows& x, const Depth& depth, BFloat16* to) {
   const int64_t k0 = depth.step * kTileDepth;
@@ -70,8 +70,8 @@ void PackRowTiles(const BFloat16Rows& x, const Depth& depth, BFloat16* to) {
   }
 }
 
-// The epilogue of finished sums, a few rows at a time between the steps of the next block: the
-// processor computes both at once.
+// Applies the epilogue to finished sums, a few rows at a time, between the steps of the next block.
+// The processor then computes both at once.
 class Finishing {
  public:
   explicit Finishing(const GemmEpilogue& epilogue) : panel_(PanelFinisher(epilogue)) {}
@@ -170,7 +170,7 @@ void TileGemm(const BFloat16Rows& x, std::span<const BFloat16Product> products) 
   const int64_t steps = DepthTiles(x.k);
   const int64_t row_blocks = (x.m + kMostRows - 1) / kMostRows;
   const int64_t depths = std::max<int64_t>(1, (steps + kMostSteps - 1) / kMostSteps);
-  // Whole blocks of 32 rows, but for the last.
+  // All blocks but the last have whole groups of 32 rows.
   const int64_t block =
       (x.m + row_blocks * kSumsBlock - 1) / (row_blocks * kSumsBlock) * kSumsBlock;
   for (int64_t r0 = 0; r0 < x.m; r0 += block) {

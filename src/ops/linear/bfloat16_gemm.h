@@ -1,9 +1,10 @@
 // Matrix products with bfloat16 operands and float32 sums: C = f(A·B + bias + residual). A is
 // float32 and rounded here; B is constant, rounded and packed once.
 //
-// The kernel that a machine uses decides how B is packed. In tiles: panels of kGemmPanel columns,
-// each ceil(K / 32) times two tiles of [16 pairs of K, 16 columns, 2], with zeros past K and N.
-// For kRounded: as in packed_gemm.h, in float32 with rounded values.
+// The kernel that a machine uses decides how B is packed. kAmx and kPortable use tiles. Each panel
+// of kGemmPanel columns is ceil(K / 32) times two tiles of [16 pairs of K, 16 columns, 2], with
+// zeros past K and N. The format of kRounded is that of packed_gemm.h: float32, with rounded
+// values.
 //
 // With tiles, the order of an element's sum depends on K alone. So a row's result has the same bits
 // in any batch. With kRounded it may depend on the number of rows, as in PackedGemm().
@@ -26,7 +27,7 @@ enum class BFloat16Kernel : uint8_t {
 };
 // The fastest one on this machine.
 BFloat16Kernel MachineBFloat16Kernel();
-// For people: "AMX".
+// A name for people to read, such as "AMX".
 const char* BFloat16KernelName(BFloat16Kernel kernel);
 
 // Elements of packed B, and their type.
@@ -54,7 +55,8 @@ struct BFloat16Product {
   GemmEpilogue epilogue;
 };
 
-// All these products of the same rows. No C may overlap A or a B. Runs on the calling thread.
+// Computes all `products`, which share the rows of A. No C may overlap A or any packed B. Runs on
+// the calling thread.
 void BFloat16Gemm(BFloat16Kernel kernel, const BFloat16Rows& rows,
                   std::span<const BFloat16Product> products);
 

@@ -10,8 +10,8 @@
 namespace chairlift {
 namespace {
 
-// Floats that should fit in the second-level cache: the columns of a block of pixels, and its
-// products, each; and about the size of a band of output rows.
+// Floats that should fit in the second-level cache together: the columns of a block of pixels, and
+// its products, have kBlockFloats each. A band of output rows has about kBandFloats.
 constexpr int64_t kBlockFloats = 32 << 10;
 constexpr int64_t kBandFloats = 256 << 10;
 
@@ -74,7 +74,7 @@ class Col2imKernel final : public Kernel {
              kGemmPanel;
     block_ = std::clamp(RoundUp(s_.InPlane(), kGemmPanel), kGemmPanel, block_);
     chunk_ = std::clamp<int64_t>(kBlockFloats / (s_.Taps() * block_), 1, s_.out_channels);
-    // Bands overlap in the input rows that both need: they are high if taps overlap.
+    // Neighbouring bands both read some input rows if taps overlap. Bands are then made high.
     const int64_t extent = (s_.taps_y - 1) * s_.dilation_y + 1;
     const int64_t least = extent > s_.stride_y ? 4 * extent : s_.stride_y;
     const int64_t fits = kBandFloats / (s_.out_channels * s_.row.out);

@@ -27,7 +27,7 @@ double Convolution::MultiplyAdds() const {
 }
 
 bool Convolution::WorthSharing() const {
-  // With one channel per group, each needs its own load.
+  // With one channel per group, each multiplication needs its own load.
   const double work = groups == channels ? 2 * MultiplyAdds() : MultiplyAdds();
   return work > 2e5;
 }

@@ -35,14 +35,14 @@ struct Convolution {
   int64_t OutSize() const { return Product(out); }
   int64_t KernelSize() const { return Product(kernel); }
   double MultiplyAdds() const;
-  // Whether it takes so long on one core that a second one helps: from about 4 µs on.
+  // Whether a second core makes it faster: true if one core needs about 4 µs or more.
   bool WorthSharing() const;
 
  private:
   static int64_t Product(const std::vector<int64_t>& dims);
 };
 
-// For a node Conv or ConvTranspose, fused or not.
+// Describes a Conv or ConvTranspose node, fused or not.
 StatusOr<Convolution> ConvolutionOf(const CompileContext& context, bool transposed);
 
 // Whether grouped convolutions with constant filters are fast on blocked channels with these groups
@@ -52,7 +52,7 @@ bool GroupsFitBlocks(int64_t groups, int64_t channels, int64_t out_channels);
 // Convolutions most of whose taps are outside the image, on blocked channels.
 StatusOr<std::unique_ptr<Kernel>> CompileDilated(const Convolution& convolution,
                                                  const CompileContext& context);
-// Less than half a block of outputs, from blocked channels.
+// Fewer than half a block of output channels, from blocked input channels.
 StatusOr<std::unique_ptr<Kernel>> CompileFewOutputs(const Convolution& convolution,
                                                     const CompileContext& context);
 // Groups whose channels are not whole blocks, on blocked channels.
@@ -70,18 +70,18 @@ StatusOr<std::unique_ptr<Kernel>> CompileCol2im(const Convolution& convolution,
 // oneDNN: float32, one to three spatial axes, any layouts.
 StatusOr<std::unique_ptr<Kernel>> CompileDnnlConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
-// Depthwise, on blocked channels, for cases in which oneDNN has no such kernel (long filters, wide
-// padding). If it has one, that is up to 1.9 times as fast.
+// Depthwise, on blocked channels, for cases in which oneDNN has no depthwise kernel (long filters,
+// wide padding). In other cases oneDNN's kernel is up to 1.9 times as fast.
 StatusOr<std::unique_ptr<Kernel>> CompileDepthwise(const Convolution& convolution,
                                                    const CompileContext& context);
-// OK if it is supported, else the reason why not.
+// OK if CompileDepthwise() supports the convolution, else the reason why not.
 Status DepthwiseAccepts(const Convolution& convolution, const CompileContext& context);
 // Plain loops for float32 and float64, any rank, row-major.
 StatusOr<std::unique_ptr<Kernel>> CompileLoopConvolution(const Convolution& convolution,
                                                          const CompileContext& context);
-// All of them, in the order in which they are tried.
+// All implementations, in the order in which they are tried.
 std::span<const Implementation<Convolution>> ConvolutionImplementations();
-// Uses the first one that accepts.
+// Uses the first implementation that accepts the convolution.
 StatusOr<std::unique_ptr<Kernel>> CompileConvolution(const Convolution& convolution,
                                                      const CompileContext& context);
 

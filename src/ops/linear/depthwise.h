@@ -16,7 +16,7 @@ struct Depthwise {
   Activation activation;
 
   int64_t OutPlane() const { return rows.y.out * rows.x.out * rows.block; }  // floats of a block
-  // As many rows as keep their inputs in the first-level cache.
+  // The number of output rows whose inputs fit in the first-level cache.
   int64_t RowsAtOnce() const {
     constexpr int64_t kCachedFloats = 4096;
     return std::max<int64_t>(1, kCachedFloats / (rows.x.in * rows.y.stride * rows.block));
@@ -27,9 +27,9 @@ struct Depthwise {
 // The depthwise convolution `c`, one or two spatial axes.
 Depthwise DepthwiseOf(const Convolution& c);
 
-// Rows [first, last) of one block's outputs: `x` is its plane of inputs, `w` its filters [taps,
-// block], `bias` its block of biases; `residual` and `y` are planes of outputs. `bias` and
-// `residual` may be null. `scratch` has ScratchFloats().
+// Computes output rows [first, last) of one block of channels. `x` is its plane of inputs, `w` its
+// filters [taps, block], and `bias` its block of biases. Both `residual` and `y` are planes of
+// outputs. `bias` and `residual` may be null. `scratch` has ScratchFloats().
 void DepthwiseRows(const Depthwise& shape, const float* x, const float* w, const float* bias,
                    const float* residual, int64_t first, int64_t last, float* y, float* scratch);
 

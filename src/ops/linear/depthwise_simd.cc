@@ -1,6 +1,6 @@
 // The kernel of depthwise.h, one build per instruction set. Several adjacent outputs are summed in
-// registers together, so that a tap's weights are read once for all of them and each
-// multiplication's other operand comes from memory.
+// registers together. So a tap's weights are read once for all of them, and the other operand of
+// each multiplication comes from memory.
 #include <algorithm>
 
 #include "ops/simd_targets.h"
@@ -57,7 +57,7 @@ HWY_NOINLINE void Outputs(const WindowRows& s, const Inputs& in, const float* HW
   }
 }
 
-// For sums in memory: activations that call functions would spill them from registers.
+// Works on sums in memory, because activations that call functions would spill registers.
 void Activate(const Activation& f, int64_t size, float* y) {
   const V alpha = hn::Set(kD, f.alpha), beta = hn::Set(kD, f.beta);
   for (int64_t i = 0; i < size; i += static_cast<int64_t>(kLanes)) {

@@ -1,6 +1,6 @@
-// Convolutions of stride 1 with most taps outside the image, as wide dilations have on small maps
-// (Chen et al., "Rethinking Atrous Convolution", 2017, §3.1). For each tap, the product over
-// channels is computed only for the pixels that the tap meets.
+// Convolutions of stride 1 with most taps outside the image. Wide dilations on small feature maps
+// cause this (Chen et al., "Rethinking Atrous Convolution", 2017, §3.1). For each tap, the product
+// over channels is computed only for the pixels that the tap meets.
 #ifndef CHAIRLIFT_OPS_LINEAR_DILATED_H_
 #define CHAIRLIFT_OPS_LINEAR_DILATED_H_
 
@@ -20,7 +20,7 @@ struct Dilated {
 
   int64_t Blocks() const { return (channels + rows.block - 1) / rows.block; }
   int64_t Pixels() const { return rows.y.in * rows.x.in; }
-  // Floats of a pixel's channels together, padded so that pixels do not share a cache set.
+  // Floats from one pixel to the next, padded so that pixels do not share a cache set.
   int64_t PixelStride() const { return Blocks() * rows.block + 16; }
   int64_t OutPlane() const { return rows.y.out * rows.x.out * rows.block; }  // floats of a block
   // Output rows whose sums for one panel stay in the second-level cache.

@@ -19,7 +19,7 @@ struct EinsumEquation {
   std::vector<std::vector<EinsumLabel>> operands;  // one label per axis
   std::vector<EinsumLabel> result;                 // without repetition
 
-  // `ranks`: those of the operands. An error says what is wrong with the equation.
+  // `ranks`: the ranks of the operands. An error says what is wrong with the equation.
   static StatusOr<EinsumEquation> Parse(std::string_view text, std::span<const int> ranks);
 };
 

@@ -1,6 +1,6 @@
 // Convolutions of blocked channels to a few row-major ones, at the end of networks that produce
-// pictures and maps. The sum over channels becomes one over a vector's lanes, once per pixel and
-// output channel.
+// pictures and maps. Each lane of a vector sums its own channels. The lanes are added once per
+// pixel and output channel.
 #ifndef CHAIRLIFT_OPS_LINEAR_FEW_OUTPUTS_H_
 #define CHAIRLIFT_OPS_LINEAR_FEW_OUTPUTS_H_
 
@@ -18,7 +18,7 @@ struct FewOutputs {
   Activation activation;
 
   int64_t OutPlane() const { return rows.y.out * rows.x.out; }
-  // The sums by lane of some outputs, and what they read of a block.
+  // The lane sums of up to kMaxOutputs outputs, and a copy of their inputs in one block.
   int64_t ScratchFloats() const {
     return out_channels * WindowRows::kMaxOutputs * rows.block + rows.EdgeFloats(1);
   }

@@ -1,5 +1,5 @@
-// The register tile for products of few rows, which are bound by loading B from memory: all of K in
-// one pass, several panels side by side. Included once per instruction set, after
+// The register tile for products of few rows, which are bound by loading B from memory. It passes
+// over K once, with several panels side by side. Included once per instruction set, after
 // ops/linear/gemm_tile-inl.h.
 #if defined(CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_LINEAR_FEW_ROWS_TILE_INL_H_
@@ -19,8 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// Vectors of sums that stay in registers, the number of rows this is for, and the panels that fit
-// side by side for that many rows. Zero without vectors.
+// kFewRowsSums: vectors of sums that stay in registers. kFewRows: the most rows that this tile
+// supports; zero without vectors. PanelsAtOnce(): the panels that fit side by side.
 constexpr int kFewRowsSums = kWideFile ? 24 : 12;
 constexpr int kFewRows = kPanelVectors > 4 ? 0 : std::min(8, kFewRowsSums / kPanelVectors);
 constexpr int kMostPanels = 4;
@@ -33,7 +33,7 @@ constexpr int PanelsAtOnce(int rows) {
 constexpr int kRowsFetchedByHardware = 4;
 constexpr int64_t kFewRowsAhead = 96;
 
-// C [R, P panels] = A·B; panels of B are panel_stride apart, those of C c_panel_stride.
+// C [R, P panels] = A·B. Panels of B are panel_stride floats apart, and those of C c_panel_stride.
 template <int R, int P>
 HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
                               const float* HWY_RESTRICT b, size_t panel_stride,
@@ -85,7 +85,7 @@ HWY_NOINLINE void FewRowsTile(const float* HWY_RESTRICT a, size_t a_stride,
 
 using FewRowsFunction = void (*)(const float*, size_t, const float*, size_t, float*, size_t, size_t,
                                  int64_t);
-// By panels − 1; null if that many do not fit.
+// Indexed by panels − 1; null if that many do not fit.
 using FewRowsTiles = std::array<FewRowsFunction, kMostPanels>;
 
 template <int R, int P>
@@ -101,7 +101,7 @@ template <int... kRow>
 constexpr std::array<FewRowsTiles, kFewRows> AllFewRowsTiles(std::integer_sequence<int, kRow...>) {
   return {TilesOfRows<kRow + 1>(std::make_integer_sequence<int, kMostPanels>())...};
 }
-// By rows − 1.
+// Indexed by rows − 1.
 constexpr auto kFewRowsTiles = AllFewRowsTiles(std::make_integer_sequence<int, kFewRows>());
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

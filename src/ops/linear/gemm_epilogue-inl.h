@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// `sums` and `c` may be the same.
+// Writes f(sums + bias + residual) to C. `sums` and `c` may be the same.
 inline HWY_NOINLINE void Finish(const float* sums, int64_t sums_stride, float* c, int64_t c_stride,
                                 const float* bias, const float* residual, int64_t residual_stride,
                                 const Activation& activation, int64_t rows, int64_t columns) {
@@ -49,7 +49,8 @@ inline HWY_NOINLINE void Finish(const float* sums, int64_t sums_stride, float* c
   }
 }
 
-// Columns [column, column + columns) of `rows` rows of C, the first of which is at `c`.
+// Applies the epilogue in place to columns [column, column + columns) of `rows` rows of C. The
+// first row is at `c`.
 inline HWY_NOINLINE void FinishColumns(float* c, int64_t c_stride, int64_t rows, int64_t column,
                                        int64_t columns, const GemmEpilogue& epilogue) {
   if (epilogue.bias == nullptr && epilogue.residual == nullptr &&

@@ -30,8 +30,8 @@ constexpr int kPanelVectors = static_cast<int>(kGemmPanel) / kLanes;
 constexpr bool kWideFile = kLanes == 16;
 constexpr int kMaxRows = kWideFile ? 14 : 6;
 
-// What a tile prefetches into the second-level cache, every kFetchSteps steps of K: consecutive
-// lines of a panel that is read later, and scattered places of 128 bytes.
+// The memory that a tile prefetches into the second-level cache, every kFetchSteps steps of K. This
+// is consecutive lines of a panel that is read later, and scattered places of 128 bytes.
 struct Fetch {
   const float* panel = nullptr;  // consecutive lines of it
   int lines = 0;
@@ -50,7 +50,8 @@ struct Fetch {
 };
 constexpr int kFetchSteps = 4;
 
-// The share of tile `tile` of `tiles`, each of `kb` steps, in prefetching a panel of the same size.
+// The part of `panel` that tile `tile` of `tiles` prefetches. The panel, like each tile, has `kb`
+// steps.
 HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_t tiles) {
   if (panel == nullptr || kb == 0) return {};
   const int64_t share = (kb * kGemmPanel / 16 + tiles - 1) / tiles;
@@ -58,14 +59,14 @@ HWY_INLINE Fetch FetchPanel(const float* panel, int64_t kb, int64_t tile, int64_
           .lines = static_cast<int>((share * kFetchSteps + kb - 1) / kb)};
 }
 
-// C[R, NV vectors] = A·panel over `kb` steps, plus C if it accumulates, plus `bias` in every row if
-// there is one. Uses U independent sums over K if the tile alone has too few to hide the latency of
-// a multiply-add.
+// C[R, NV vectors] = A·panel over `kb` steps, plus C if `accumulate`, plus `bias` in every row if
+// it is not null. Small tiles use U > 1 independent sums over K to hide the latency of a
+// multiply-add.
 template <int R, int NV, int U>
 HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* HWY_RESTRICT b,
                      float* HWY_RESTRICT c, size_t c_stride, int64_t kb, bool accumulate,
                      const float* HWY_RESTRICT bias, Fetch fetch) {
-  // C is needed last: it is prefetched meanwhile.
+  // C is needed last, so it is prefetched now.
   for (int r = 0; r < R; ++r) {
     CHAIRLIFT_UNROLL
     for (int v = 0; v < NV; v += 16 / kLanes) hwy::Prefetch(c + r * c_stride + v * kLanes);
@@ -86,7 +87,8 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, size_t a_stride, const float* 
     CHAIRLIFT_UNROLL
     for (int v = 0; v < NV; ++v) {
       weights[v] = hn::LoadU(kD, b + v * kLanes);
-      // With few rows this waits for memory, and the hardware prefetcher is not far enough ahead.
+      // With few rows the loop waits for memory, and the hardware prefetcher is not far enough
+      // ahead.
       if constexpr (U > 1) hwy::Prefetch(b + v * kLanes + 1024);
     }
     b += kGemmPanel;
@@ -144,7 +146,7 @@ template <int NV, int... R>
 constexpr std::array<PanelFunction, sizeof...(R)> PanelTable(std::integer_sequence<int, R...>) {
   return {PanelRows<R + 1, NV>...};
 }
-// By rows − 1: for whole panels, and for their first kHalfPanel columns only.
+// Indexed by rows − 1: for whole panels, and for their first kHalfPanel columns only.
 constexpr auto kPanelTable = PanelTable<kPanelVectors>(std::make_integer_sequence<int, kMaxRows>());
 constexpr auto kHalfPanelTable =
     PanelTable<kPanelVectors / 2>(std::make_integer_sequence<int, kMaxRows>());

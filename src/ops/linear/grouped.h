@@ -1,9 +1,9 @@
-// Grouped convolutions whose groups are not whole blocks, on blocked channels, in two ways. By
-// lanes, if the inputs of a vector's groups are in at most two vectors: the k-th channels of its
-// lanes' groups are combined in a register, and no multiplication is wasted. Otherwise by channels:
-// each channel of the groups of an output block is multiplied with all lanes of the block, with
-// zero weights in lanes of other groups. An infinity or NaN then also reaches the outputs of a
-// neighbouring group in that block.
+// Grouped convolutions on blocked channels whose groups are not whole blocks. There are two
+// methods. By lanes: a register combines the k-th input channel of each output lane's group, so no
+// multiplication is wasted. This requires that the inputs of a vector's groups are in at most two
+// vectors. By channels, in all other cases: each input channel of an output block's groups is
+// multiplied with all lanes of the block. Weights are zero in lanes of other groups. An infinity or
+// NaN then also reaches the outputs of a neighbouring group in that block.
 #ifndef CHAIRLIFT_OPS_LINEAR_GROUPED_H_
 #define CHAIRLIFT_OPS_LINEAR_GROUPED_H_
 
@@ -41,10 +41,10 @@ struct Grouped {
   }
   int64_t MostPlanes() const;
   int64_t FilterFloats() const { return MostPlanes() * rows.Taps() * rows.block; }  // per block
-  // Multiplications per necessary one.
+  // Computed multiplications divided by necessary ones.
   double Waste() const;
 
-  // As many rows as keep their inputs in the first-level cache.
+  // The number of output rows whose inputs fit in the first-level cache.
   int64_t RowsAtOnce() const;
   int64_t ScratchFloats() const;
 
@@ -52,13 +52,13 @@ struct Grouped {
   int64_t MostChannels() const;  // read by a block of outputs
 };
 
-// Channels per vector.
+// Channels per vector on this machine.
 int64_t GroupedLanes();
 
-// Rows [first, last) of block `out_block` of the outputs of an image `x`: `w` is its filters
-// [planes, taps, block], `bias` its block of biases; `residual` and `y` are planes of outputs.
-// `bias` and `residual` may be null. `scratch` has ScratchFloats(). The padding of the last block
-// is set to zero.
+// Computes output rows [first, last) of block `out_block` from an image `x`. The block has the
+// filters `w` [planes, taps, block], and `bias` is its block of biases. Both `residual` and `y` are
+// planes of outputs. `bias` and `residual` may be null. `scratch` has ScratchFloats(). The padding
+// of the last block is set to zero.
 void GroupedRows(const Grouped& shape, int64_t out_block, const float* x, const float* w,
                  const float* bias, const float* residual, int64_t first, int64_t last, float* y,
                  float* scratch);

@@ -18,8 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace chairlift {
 namespace HWY_NAMESPACE {
 
-// What the lanes of a vector of outputs are multiplied with: one input channel, or one channel of
-// each lane's group, in one vector of channels or in two.
+// The operand of a vector of outputs: one input channel for all lanes, or one channel of each
+// lane's group. The latter are in one vector of channels, or in two.
 enum class Operand { kChannel, kVector, kTwoVectors };
 
 // Vectors of kLanes channels from `first` on, in place or copied.
@@ -34,7 +34,7 @@ struct Vectors {
   }
 };
 
-// For outputs [first, first + kLanes): the inputs that are one channel of each one's group.
+// One input channel of the group of each output in [first, first + kLanes).
 struct LaneChannels {
   int64_t vectors[2];
   int32_t lanes[kLanes];  // within either vector
@@ -56,7 +56,8 @@ LaneChannels ChannelsOfLanes(const Grouped& s, int64_t first, int64_t k) {
 
 constexpr int kMostOfGroup = 16;  // fewer than a block
 
-// What a vector of outputs reads: channels [first, last), or `of_lanes` one after the other.
+// The inputs that a vector of outputs reads: channels [first, last), or `of_lanes` one after the
+// other.
 struct Read {
   Grouped::Range channels;
   LaneChannels of_lanes[kMostOfGroup];
@@ -207,7 +208,7 @@ void Lanes(const Grouped& s, int64_t out_block, int lane, const float* x, const 
           s, read, VectorsOf(rows, read.channels, x, span, oy, end, scratch), w, bias,
           residual == nullptr ? nullptr : residual + at, oy, end, y + at);
     }
-    // For sums in memory: activations that call functions would spill them from registers.
+    // Works on sums in memory, because activations that call functions would spill registers.
     if (left == kLanes && s.activation.kind == ActivationKind::kNone) continue;
     for (float* at = y + oy * row; at < y + end * row; at += rows.block) {
       const V v = VectorActivate(kD, s.activation.kind, alpha, beta, hn::LoadU(kD, at));

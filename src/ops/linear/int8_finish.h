@@ -8,7 +8,7 @@
 
 namespace chairlift {
 
-// What turns the sums of a panel of columns into C.
+// The parameters that convert the sums of one panel of columns to C.
 struct Int8Finish {
   // By column [32]: Σ b − K · zero, zero (null if all are 0), scale.
   const int32_t* corrections;
@@ -26,12 +26,12 @@ struct Int8Finish {
 // Rows [begin, end) of a whole panel; rows of `sums` are kGemmPanel apart.
 using FinishInt8Rows = void (*)(const int32_t* sums, const Int8Finish& finish, int64_t begin,
                                 int64_t end);
-// The one for epilogues of this activation, with or without the same operands. `same_rows`: all
-// rows have the same zero point and scale.
+// The function for all epilogues with this activation that have the same operands (bias, residual).
+// `same_rows`: all rows have the same zero point and scale.
 FinishInt8Rows Int8Finisher(const GemmEpilogue& epilogue, bool same_rows);
 
-// sums [rows, 32] of up to 16 rows, a tile of A every 1 KiB, and a panel of B of `steps` tiles,
-// with exact products of pairs of 16 bits.
+// Computes exact sums [rows, 32] for up to 16 rows, in pairs of 16-bit numbers. A has one tile
+// every 1 KiB, `steps` in total. B is one panel of `steps` times two tiles.
 void Int8SumsInPairs(const uint8_t* a, int64_t steps, const int8_t* b, int64_t rows, int32_t* sums);
 
 }  // namespace chairlift

@@ -160,7 +160,7 @@ HWY_NOINLINE void PairsTile(const uint8_t* a, int64_t steps, const int8_t* b, in
 
 using PairsFunction = void (*)(const uint8_t*, int64_t, const int8_t*, int32_t*);
 
-// By rows − 1.
+// Indexed by rows − 1.
 template <int... kRow>
 constexpr std::array<PairsFunction, sizeof...(kRow)> PairsTiles(
     std::integer_sequence<int, kRow...>) {

@@ -1,6 +1,6 @@
-// Packing, and the order in which blocks of rows meet panels of B: a block of rows is packed, then
-// every panel of B meets every 32 rows of it, so that the panel stays in the first-level cache and
-// the rows in the second.
+// Packing, and the order of the work. A block of rows is packed. Every panel of B is then
+// multiplied with 32 rows of it at a time. So the panel stays in the first-level cache, and the
+// rows in the second.
 #include "ops/linear/int8_gemm.h"
 
 #include <algorithm>
@@ -25,8 +25,8 @@ int64_t Int8Steps(int64_t k) { return (k + kInt8TileDepth - 1) / kInt8TileDepth;
 
 // --- Packed weights
 
-// The columns' part of packed weights: for each panel Σ b − K · zero, the zeros and the scales, 32
-// of each; then whether any zero is not 0.
+// The parameters of the columns of packed weights. Each panel has Σ b − K · zero, the zeros and the
+// scales, 32 of each. A flag after the last panel says whether any zero is not 0.
 struct Int8Columns {
   int32_t corrections[kGemmPanel];
   int32_t zeros[kGemmPanel];
@@ -91,8 +91,8 @@ int32_t ByteAt(const void* data, bool is_signed, int64_t i) {
 
 // --- Packed rows
 
-// Tiles of 16 rows, each `steps` tiles long, and what the rows need afterwards. Places past the
-// last row keep what they hold: their sums are not read.
+// Tiles of 16 rows, each `steps` tiles long, and the parameters of the rows. Places past the last
+// row are not written, because their sums are not read.
 struct Int8Block {
   uint8_t* tiles;
   int64_t steps;
@@ -105,7 +105,7 @@ struct Int8Block {
   }
 };
 
-// Rows of a block: its tiles take half of a second-level cache at most, but for very long rows.
+// Rows of a block: its tiles take half of a second-level cache at most, except for very long rows.
 int64_t RowsOfInt8Block(int64_t m, int64_t k) {
   constexpr int64_t kBytes = 1 << 20, kMost = 256;
   const int64_t depth = std::max<int64_t>(1, Int8Steps(k)) * kInt8TileDepth;
@@ -160,8 +160,8 @@ int32_t SumOfRow(const uint8_t* row, int64_t steps) {
 
 // --- Sums
 
-// The end of finished sums, a few rows at a time between the steps of the next block: the processor
-// computes both at once.
+// Converts finished sums to C, a few rows at a time, between the steps of the next block. The
+// processor then computes both at once.
 class Int8Finishing {
  public:
   void Start(FinishInt8Rows finish_rows, const int32_t* sums, const Int8Finish& finish,
@@ -187,7 +187,7 @@ class Int8Finishing {
   int64_t left() const { return rows_ - next_; }
 
  private:
-  // A row of a panel that C has not all columns of.
+  // Finishes one row of the last panel, if C has only some of the panel's columns.
   void Narrow(int64_t r) {
     float row[kGemmPanel], bias[kGemmPanel] = {}, residual[kGemmPanel] = {};
     Int8Finish finish = finish_;
@@ -227,7 +227,7 @@ void SumInt8Tiles(const uint8_t* a, int64_t steps, const int8_t* b, int32_t* sum
   tiles.template End<kTwo>(sums);
 }
 
-// Each gives the sums of up to 32 rows and one panel.
+// Each of these structs computes the sums of up to 32 rows and one panel.
 template <class Tiles>
 struct SumsByTiles {
   static void Sum(const uint8_t* a, int64_t steps, const int8_t* b, int64_t rows, int32_t* sums,
@@ -240,7 +240,7 @@ struct SumsByTiles {
   }
 };
 
-// With a function for the rows of one tile of A.
+// Calls kSumRows for the rows of each tile of A.
 template <auto kSumRows>
 struct SumsByRows {
   static void Sum(const uint8_t* a, int64_t steps, const int8_t* b, int64_t rows, int32_t* sums,

@@ -1,13 +1,14 @@
 // Matrix products with 8-bit operands and exact 32-bit sums:
 //   C(m, n) = f(row scale · column scale · Σ (A − row zero)(B − column zero) + bias + residual).
-// B is constant and packed once. All kernels read the same packed form and give the same bits, so a
-// row has the same result in any batch and on any machine, as far as f has.
+// B is constant and packed once. All kernels read the same packed form and give the same bits. So a
+// row has the same result in any batch and on any machine, if f does.
 //
 // Inside, A is unsigned and B is signed: the other signs are shifted by 128 together with their
 // zero points. Zero points are subtracted after the sum:
 //   Σ (a − za)(b − zb) = Σ a·b − za · (Σ b − K · zb) − zb · Σ a, modulo 2³².
-// Packed B: panels of kGemmPanel columns, each ceil(K / 64) times two tiles of [16 fours of K, 16
-// columns, 4], with zeros past K and N. Then what belongs to columns (Int8Weights).
+// Packed B is in panels of kGemmPanel columns. Each is ceil(K / 64) times two tiles of [16 fours of
+// K, 16 columns, 4], with zeros past K and N. The parameters of the columns follow (Int8Columns in
+// int8_gemm.cc).
 #ifndef CHAIRLIFT_OPS_LINEAR_INT8_GEMM_H_
 #define CHAIRLIFT_OPS_LINEAR_INT8_GEMM_H_
 
@@ -26,7 +27,7 @@ enum class Int8Kernel : uint8_t {
 };
 // The fastest one on this machine.
 Int8Kernel MachineInt8Kernel();
-// For people: "AMX".
+// A name for people to read, such as "AMX".
 const char* Int8KernelName(Int8Kernel kernel);
 
 // Element (r, c) is at r · row_stride + c · column_stride bytes.
@@ -36,8 +37,8 @@ struct Int8Matrix {
   int64_t row_stride = 0;
   int64_t column_stride = 1;
 };
-// One for every row or column; entry i is at i · stride. Null: all are 0 (zero points) or 1
-// (scales). Zero points have the signs of their matrix.
+// Zero points and scales, one per row or column. Entry i is at i · stride. If a pointer is null,
+// all zero points are 0, or all scales are 1. Zero points are signed if their matrix is.
 struct Int8Parameters {
   const void* zeros = nullptr;
   int64_t zero_stride = 0;
@@ -63,7 +64,8 @@ struct Int8Product {
   GemmEpilogue epilogue;
 };
 
-// All these products of the same rows [m, k]. No C may overlap A. Runs on the calling thread.
+// Computes all `products`, which share the rows of A [m, k]. No C may overlap A. Runs on the
+// calling thread.
 void Int8Gemm(Int8Kernel kernel, const Int8Matrix& a, const Int8Parameters& rows, int64_t m,
               int64_t k, std::span<const Int8Product> products);
 // Rounds every row of A to 8 bits first, with a scale and a zero point for each row (int8_rows.h).

@@ -25,8 +25,9 @@ ByteScale ByteScaleOf(const FloatRange& range);
 
 // y[i] = saturate(round(x[i] / scale) + zero); NaN becomes 0.
 void QuantizeBytes(const float* x, int64_t n, const ByteScale& scale, uint8_t* y);
-// Faster: multiplies by 1 / scale, so that an element half-way between two codes may get either. x
-// must be in the scale's range. y[i] is at i / 64 · y_step + i % 64; 0 up to the next 64.
+// Like QuantizeBytes(), but faster. It multiplies by 1 / scale, so an element half-way between two
+// codes may get either. x must be in the scale's range. y[i] is at i / 64 · y_step + i % 64. The
+// rest of the last 64 bytes is set to 0.
 void RoundToBytes(const float* x, int64_t n, const ByteScale& scale, int64_t y_step, uint8_t* y);
 
 }  // namespace chairlift

@@ -1,4 +1,4 @@
-// Ranges of floats and their rounding to bytes, which memory bounds.
+// Finds the ranges of floats, and rounds floats to bytes. Both are memory-bound.
 #include "ops/linear/int8_rows.h"
 #include "ops/simd_targets.h"
 
@@ -62,8 +62,8 @@ FloatRange VectorRange(const float* x, int64_t n) {
   return range.finite ? range : RangeWithoutNaN(x, n);
 }
 
-// x / scale is a division only where x · (1 / scale) is so close to the middle of two integers that
-// the rounding of the product could matter: both differ by less than 2⁻¹⁴ up to 255.
+// Divides by the scale only if x · (1 / scale) is close to the middle of two integers. The rounding
+// of the product could matter there. Product and quotient differ by less than 2⁻¹⁴ up to 255.
 void VectorQuantize(const float* x, int64_t n, const ByteScale& to, uint8_t* y) {
   const ByteFloats d;
   const hn::Rebind<int32_t, ByteFloats> d32;
@@ -71,7 +71,7 @@ void VectorQuantize(const float* x, int64_t n, const ByteScale& to, uint8_t* y) 
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const float inverse = 1.0f / to.scale;
   int64_t i = 0;
-  // An inverse that overflows or vanishes says nothing.
+  // An inverse that is infinite or denormal is not accurate enough.
   if (std::isfinite(inverse) && inverse >= std::numeric_limits<float>::min()) {
     const auto factor = hn::Set(d, inverse), scale = hn::Set(d, to.scale);
     const auto low = hn::Set(d, -static_cast<float>(to.zero));
@@ -81,7 +81,7 @@ void VectorQuantize(const float* x, int64_t n, const ByteScale& to, uint8_t* y) 
     for (; i + lanes <= n; i += lanes) {
       const auto v = hn::LoadU(d, x + i);
       auto ratio = hn::Mul(v, factor);
-      // NaN is not sure either.
+      // NaN is not less than `sure` either.
       if (!hn::AllTrue(d, hn::Lt(hn::Abs(hn::Sub(ratio, hn::Round(ratio))), sure))) {
         ratio = hn::Div(v, scale);
       }

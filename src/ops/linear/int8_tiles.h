@@ -1,5 +1,5 @@
 // The sums of a block of 32 rows by 32 columns in 8-bit matrix tiles: by AMX, and the same
-// arithmetic in plain code. int8_gemm.cc is written once for both.
+// arithmetic in plain code. The code in int8_gemm.cc is written once for both.
 //
 // A tile of A is [16 rows, 64 of K] in uint8, one of B is [16 fours of K, 16 columns, 4] in int8. A
 // step adds the product of one or two tiles of A, `a_stride` apart, and two adjacent tiles of B.

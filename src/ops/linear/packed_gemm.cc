@@ -1,4 +1,4 @@
-// Packing for packed_gemm.h: of the right-hand side, and the test whether the left one needs it.
+// Packs the right-hand side for packed_gemm.h, and tests whether the left-hand side needs packing.
 #include "ops/linear/packed_gemm.h"
 
 #include <algorithm>

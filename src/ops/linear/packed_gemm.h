@@ -19,7 +19,7 @@ namespace chairlift {
 inline constexpr int64_t kGemmPanel = 32;
 // If the last panel has at most this many columns, its second half is not computed.
 inline constexpr int64_t kHalfPanel = kGemmPanel / 2;
-// Rows that share one pass over B; a good height for parts of rows.
+// Rows that share one pass over B; a good number of rows for one worker's part.
 inline constexpr int64_t kGemmRowBlock = 140;
 
 inline int64_t GemmPanels(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
@@ -52,8 +52,8 @@ struct GemmOperands {
 };
 
 // Whether PackedGemm() copies A before it multiplies, once per call. It does if rows of A are not
-// contiguous. It also does if the rows of a register tile would evict each other: their distance
-// makes them share fewer than four of the 64 sets of a first-level cache.
+// contiguous. It also does if the rows of a register tile would evict each other. They do if they
+// are in fewer than four of the 64 sets of a first-level cache.
 bool PacksRows(int64_t m, int64_t a_row_stride, int64_t a_k_stride);
 
 // Rows [0, m) of panels [first, last) of C. C must not overlap A or B.
@@ -67,7 +67,7 @@ void FinishGemm(float* c, int64_t c_stride, int64_t rows, int64_t column, int64_
 // Writes f(sums + bias + residual) of whole panels to C; rows of `sums` are kGemmPanel apart.
 using FinishPanel = void (*)(const float* sums, float* c, int64_t c_stride, int64_t rows,
                              const GemmEpilogue& epilogue);
-// The one for epilogues of this activation, with or without the same operands.
+// The function for all epilogues with this activation that have the same operands (bias, residual).
 FinishPanel PanelFinisher(const GemmEpilogue& epilogue);
 // Writes f(sums + bias + residual) to C; the epilogue starts at the first of these columns.
 void FinishSums(const float* sums, int64_t sums_stride, float* c, int64_t c_stride, int64_t rows,

@@ -1,5 +1,6 @@
-// Convolutions of one tap on blocked channels: a product over exactly the existing channels at each
-// pixel. With several groups, each of whole blocks, an image here is one group of an image.
+// Convolutions of one tap on blocked channels: at each pixel, a product over the channels without
+// the padding of the last block. If there are several groups, each must be whole blocks. Then
+// "image" means one group of an image.
 #ifndef CHAIRLIFT_OPS_LINEAR_POINTWISE_H_
 #define CHAIRLIFT_OPS_LINEAR_POINTWISE_H_
 

@@ -376,7 +376,8 @@ StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileC
   }
   MergeBatches(product);
   std::span<const Implementation<Product>> table = ProductImplementations();
-  // A float32 product has nothing to say of narrower types, the first of the table.
+  // The first two implementations round to narrower types. They are skipped unless the node or the
+  // choice asks for them.
   const bool asked = context.choice != nullptr && !context.choice->only.empty();
   if (!asked && !RoundsToBFloat16(context.attributes) && !RoundsToInt8(context.attributes)) {
     table = table.subspan(2);

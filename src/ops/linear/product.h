@@ -29,23 +29,24 @@ struct Product {
   int bias_input = -1;  // [n]
   int residual_input = -1;
   float residual_scale = 1.0f;
-  // Element (r, c) of residual[i] is at (i · m + r) · row_stride + c · column_stride; a stride is 0
-  // where it repeats. Row strides other than n are only allowed with one batch.
+  // Element (r, c) of residual[i] is at (i · m + r) · row_stride + c · column_stride; a stride of 0
+  // repeats the residual along that dimension. Row strides other than n are only allowed with one
+  // batch.
   int64_t residual_row_stride = 0, residual_column_stride = 1;
 
   int64_t batches() const { return static_cast<int64_t>(a_offsets.size()); }
 };
 
-// An attribute of MatMul, Gemm and their fused forms that graph/narrow_products sets: if it is
-// not 0, the kernel rounds A and B to bfloat16 and adds in float32. All B must be constants.
+// An attribute of MatMul, Gemm and their fused forms, set by graph/narrow_products. If it is not 0,
+// the kernel rounds A and B to bfloat16 and adds in float32. All B must be constants.
 inline constexpr char kBFloat16Attribute[] = "bfloat16";
 bool RoundsToBFloat16(const Attributes& attributes);
-// Likewise, set by graph/narrow_products: the kernel rounds A and B to 8 bits, with a scale for
-// each row of A and each column of B, and adds exactly.
+// Likewise, set by graph/narrow_products. If it is not 0, the kernel rounds A and B to 8 bits and
+// adds exactly. Each row of A and each column of B has its own scale.
 inline constexpr char kInt8Attribute[] = "int8";
 bool RoundsToInt8(const Attributes& attributes);
 
-// The products of these operators; kernels of every device compute them.
+// Describe the products of these operators, for the kernels of any device.
 Product MatMulProduct(const CompileContext& context);
 StatusOr<Product> FusedMatMulProduct(const CompileContext& context);
 Product GemmProduct(const CompileContext& context);
@@ -54,7 +55,7 @@ void MergeBatches(Product& product);
 
 // All implementations, in the order in which they are tried.
 std::span<const Implementation<Product>> ProductImplementations();
-// Uses the first one that accepts. A is input 0 and B input 1 of the node.
+// Uses the first implementation that accepts the product. A is input 0 and B input 1 of the node.
 StatusOr<std::unique_ptr<Kernel>> CompileProduct(Product product, const CompileContext& context);
 
 }  // namespace chairlift

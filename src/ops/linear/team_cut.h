@@ -6,11 +6,11 @@
 
 namespace chairlift {
 
-// Whether several workers finish a product of m rows and n columns sooner than one: from about 8 µs
-// of work on, by arithmetic or by bytes of B.
+// Whether several workers finish a product of m rows and n columns sooner than one. They do from
+// about 8 µs of work on, by arithmetic or by bytes of B.
 bool WorthSharing(int64_t m, int64_t n, int64_t k);
 
-// Parts of rows times parts of columns.
+// C is divided into row_parts · column_parts parts.
 struct TeamCut {
   int row_parts = 1;
   int column_parts = 1;

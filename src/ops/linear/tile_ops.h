@@ -1,8 +1,8 @@
 // The sums of a block of 32 rows by 32 columns in bfloat16 matrix tiles: by AMX, and the same
-// arithmetic in plain code. bfloat16_gemm.cc is written once for both.
+// arithmetic in plain code. The code in bfloat16_gemm.cc is written once for both.
 //
 // A tile of A is [16 rows, 32 of K], one of B is [16 pairs of K, 16 columns, 2]. A step adds the
-// product of one or two tiles of A, 1 KiB apart by `a_stride`, and two adjacent tiles of B.
+// product of one or two tiles of A, `a_stride` apart, and two adjacent tiles of B.
 #ifndef CHAIRLIFT_OPS_LINEAR_TILE_OPS_H_
 #define CHAIRLIFT_OPS_LINEAR_TILE_OPS_H_
 
@@ -28,12 +28,13 @@ inline constexpr int64_t kTileElements = kTileRows * kTileDepth;  // bfloat16
 // Rows and columns of the block of sums.
 inline constexpr int64_t kSumsBlock = 32;
 
-// TDPBF16PS in plain code: every element of C gets the even and the odd members of its 16 pairs in
-// two chains of fused multiply-adds, then their sum. Rounds to nearest even; denormals are zero.
+// TDPBF16PS in plain code. Each element of C sums the even and the odd members of its 16 pairs in
+// two chains of fused multiply-adds. The two sums are then added to it. Rounds to nearest even;
+// denormals are zero.
 class PortableTiles {
  public:
-  // A row's `count` elements, `stride` apart, to its places in consecutive tiles of A; zeros behind
-  // them in the last tile.
+  // Copies a row's `count` elements, `stride` apart, to their places in consecutive tiles of A. The
+  // rest of the row in the last tile is set to 0.
   static void PackRow(const float* from, int64_t stride, int64_t count, BFloat16* to) {
     for (int64_t k = 0; k < count; k += kTileDepth, to += kTileElements) {
       const int64_t here = std::min(kTileDepth, count - k);
@@ -41,7 +42,7 @@ class PortableTiles {
       std::fill_n(to + here, kTileDepth - here, BFloat16(0.0f));
     }
   }
-  // `sums` [32, 32]; null: zeros.
+  // Starts from `sums` [32, 32], or from zeros if it is null.
   void Begin(const float* sums) {
     if (sums == nullptr) {
       std::fill_n(sums_, kSumsBlock * kSumsBlock, 0.0f);
@@ -146,8 +147,8 @@ class AmxTiles {
   }
 
  private:
-  // The compiler's own functions for these take the tile's number as text, and do not say that they
-  // read memory.
+  // The compiler's intrinsics take the tile number as macro text, not as a template argument. They
+  // also do not declare that they read memory.
   template <int kTile>
   static void Load(const void* from, int64_t stride) {
     asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(kTile), "r"(from), "r"(stride) : "memory");

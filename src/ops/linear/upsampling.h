@@ -1,5 +1,5 @@
-// Transposed convolutions whose windows do not overlap (kernel = stride), on blocked channels: each
-// tap is a matrix product over channels whose results go to separate output pixels.
+// Transposed convolutions whose windows do not overlap (kernel = stride), on blocked channels. Each
+// tap is a matrix product over channels, whose results go to separate output pixels.
 #ifndef CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
 #define CHAIRLIFT_OPS_LINEAR_UPSAMPLING_H_
 
@@ -33,10 +33,10 @@ struct Upsampling {
   static constexpr int64_t kPixelPad = 16;
 };
 
-// Output of input pixels [first, first + pixels) of one image, for panels [panel_begin, panel_end)
-// of Panels(). If outputs are blocked, each tap has its own panels; otherwise they are those of one
-// matrix [channels, out_channels · taps]. `packed` holds them as in packed_gemm.h. `bias` may be
-// null.
+// Computes the outputs of input pixels [first, first + pixels) of one image, for panels
+// [panel_begin, panel_end) of Panels(). If outputs are blocked, each tap has its own panels;
+// otherwise the panels are those of one matrix [channels, out_channels · taps]. `packed` holds them
+// as in packed_gemm.h. `bias` may be null.
 void UpsamplePixels(const Upsampling& shape, const float* x, int64_t first, int64_t pixels,
                     const float* packed, int64_t panel_begin, int64_t panel_end, const float* bias,
                     float* y, float* scratch);

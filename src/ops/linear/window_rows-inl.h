@@ -1,4 +1,5 @@
-// The inputs of the outputs of a row. Included once per instruction set from *_simd.cc files.
+// The inputs that a row of outputs reads, in place or copied with zero padding. Included once per
+// instruction set from *_simd.cc files.
 #if defined(CHAIRLIFT_OPS_LINEAR_WINDOW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CHAIRLIFT_OPS_LINEAR_WINDOW_ROWS_INL_H_
 #undef CHAIRLIFT_OPS_LINEAR_WINDOW_ROWS_INL_H_
@@ -34,8 +35,8 @@ struct Inputs {
   int64_t first, pitch, unit;
 };
 
-// The columns of `count` outputs from column `left` on, with zeros for those outside, for output
-// rows [first, last).
+// Copies the input columns that `count` outputs read, from column `left` on, for output rows
+// [first, last). Columns outside the image become zeros.
 HWY_INLINE Inputs WithEdges(const WindowRows& s, const float* x, int64_t left, int64_t count,
                             int64_t first, int64_t last, float* to) {
   const int64_t lanes = static_cast<int64_t>(kLanes);
@@ -56,7 +57,7 @@ HWY_INLINE Inputs WithEdges(const WindowRows& s, const float* x, int64_t left, i
   return inputs;
 }
 
-// Adjacent outputs of a row; all spans but one have the same number.
+// Adjacent outputs of a row. The sizes of a row's spans differ by at most 1.
 struct OutputSpan {
   int64_t first, count, left;  // the column of its first tap
 };
@@ -68,8 +69,9 @@ HWY_INLINE OutputSpan SpanAt(const WindowRows& s, int64_t span, int64_t spans) {
   return {first, s.x.out * (span + 1) / spans - first, first * s.x.stride - s.x.pad};
 }
 
-// What the span reads of a plane for output rows [first, last): in place or, if some of it is
-// outside the image, copied to `scratch` of EdgeFloats().
+// The inputs that the span reads from a plane for output rows [first, last). They are used in place
+// if all columns are inside the image. Otherwise they are copied to `scratch`, which has
+// EdgeFloats() floats.
 HWY_INLINE Inputs InputsOf(const WindowRows& s, const OutputSpan& span, const float* plane,
                            int64_t first, int64_t last, float* scratch) {
   const bool inside = span.left >= 0 && span.left + s.x.Reach(span.count) <= s.x.in;

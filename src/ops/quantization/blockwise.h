@@ -1,17 +1,18 @@
-// Products of floats with weights that are quantised block by block: B(k, n) = (q(k, n) − z) · s,
-// with 4-bit or 8-bit codes q, and one scale s and zero point z per column and `block` entries of
-// it. This is the format of MatMulNBits; GPTQ, AWQ and llama.cpp's Q4_0 are of this kind.
+// Products of float matrices with weights that are quantised in blocks: B(k, n) = (q(k, n) − z) ·
+// s. Codes q have 4 or 8 bits. Each column has one scale s and one zero point z for every `block`
+// entries. This is the format of MatMulNBits; GPTQ, AWQ and llama.cpp's Q4_0 are similar.
 //
-// The packed form. Codes are stored minus half of their range, as signed numbers c, so that B = c ·
-// s + t with the shift t = (half − z) · s. Shifts are omitted if all are 0, as in most models.
-// Columns are in panels of 32. A panel has one block after the other, and each block has
+// The packed form. Half of the code range is subtracted from each code, which gives a signed number
+// c. Then B = c · s + t, with the shift t = (half − z) · s. Shifts are omitted if all are 0, as in
+// most models. Columns are in panels of 32. A panel has one block after the other. A block has
 //   32 scales, 32 shifts if any is not 0, and the codes:
 //   rows of 32 words, each with as many successive entries of a column as fit, lowest bits first.
 // So a product reads memory once, sequentially. The padding of the last panel and the last block is
 // 0.
 //
-// Products are computed in float32. If a model allows it, rows are rounded to 8 bits block by block
-// (ByteRows) and products are otherwise exact. Everything here runs on the calling thread.
+// Products are computed in float32. If the model allows it, rows of A are first rounded to 8 bits,
+// block by block (ByteRows). The sum over each block is then an exact integer. Everything here runs
+// on the calling thread.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_BLOCKWISE_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_BLOCKWISE_H_
 
@@ -37,7 +38,8 @@ struct BlockwiseShape {
 struct BlockwiseSource {
   const uint8_t* codes = nullptr;
   const float* scales = nullptr;
-  // One of these, or neither: the middle of the codes' range. Packed: [n, ceil(blocks · bits / 8)].
+  // Zero points: at most one of these is set. If neither is, zero points are half of the code
+  // range. Packed: [n, ceil(blocks · bits / 8)] bytes. Floats: [n, blocks].
   const uint8_t* packed_zeros = nullptr;
   const float* float_zeros = nullptr;
 };
@@ -57,18 +59,22 @@ struct BlockwiseWeights {
 
 // Whether any shift is not 0.
 bool HasShifts(const BlockwiseShape& shape, const BlockwiseSource& source);
-// Fills `words` [size()] with the weights in that shape.
+// Packs the weights into `words`, which has like.size() elements. `like` gives the shape, and
+// whether shifts are stored.
 void PackBlockwise(const BlockwiseSource& source, const BlockwiseWeights& like, uint32_t* words);
 
-// Up to this many rows, BlockwiseProduct() is faster than widening the weights first.
+// Up to this many rows, BlockwiseProduct() is faster than dequantising the weights first
+// (WidenBlockwise()).
 int64_t BlockwiseFewRows();
 
-// Sums over the blocks of each row: sums [rows, blocks]. `a` as below.
+// Writes the sum of each block of each row of A to `sums` [rows, blocks]. For the rows of A, see
+// BlockwiseOperands.
 void BlockSums(const float* a, int64_t a_stride, int64_t rows, const BlockwiseShape& shape,
                float* sums);
 
-// C = f(A·B + ...) for panels [first, last) of C. Rows of A have filled_k() floats; those past k
-// are 0. `sums`: BlockSums() of A, read if the weights are shifted.
+// Operands of BlockwiseProduct(), which computes panels [first, last) of C = f(A·B + bias +
+// residual). Each row of A has filled_k() floats; those past k are 0. `sums` is BlockSums() of A,
+// and is read only if the weights are shifted.
 struct BlockwiseOperands {
   const float* a;
   int64_t a_stride;
@@ -86,10 +92,9 @@ void BlockwiseProduct(const BlockwiseWeights& weights, const BlockwiseOperands& 
 struct ByteRows {
   int8_t* codes;
   float* scales;  // [rows, blocks]
-  int32_t* sums;  // of the codes, [rows, blocks], times minus half of the range of the weights'
-                  // codes
+  int32_t* sums;  // [rows, blocks]: sums of codes, times −(half of the weights' code range)
 };
-// Whether this processor can multiply bytes (AVX2, better AVX-512 VNNI).
+// Whether this processor can run ByteProduct(). It needs AVX2, and is faster with AVX-512 VNNI.
 bool CanMultiplyBytes();
 void RoundRows(const float* a, int64_t a_stride, int64_t rows, const BlockwiseShape& shape,
                const ByteRows& to);
@@ -97,8 +102,7 @@ void RoundRows(const float* a, int64_t a_stride, int64_t rows, const BlockwiseSh
 void ByteProduct(const BlockwiseWeights& weights, const ByteRows& a, int64_t rows, float* c,
                  int64_t c_stride, int64_t first, int64_t last, const GemmEpilogue& epilogue);
 
-// Writes panels [first, last) of the dequantised weights in the format of PackGemmPanels(), the
-// first at `to`.
+// Dequantises panels [first, last) to `to`, in the format of PackGemmPanels().
 void WidenBlockwise(const BlockwiseWeights& weights, int64_t first, int64_t last, float* to);
 
 }  // namespace chairlift

@@ -1,6 +1,6 @@
 // Products of blockwise.h for rows rounded to 8 bits. Each lane multiplies four bytes of a row by
-// four of a column and adds the products exactly: with AVX-512 VNNI in one instruction, with AVX2
-// in 16-bit pairs first.
+// four of a column, and adds the products exactly. AVX-512 VNNI does this in one instruction. AVX2
+// adds 16-bit pairs first.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -33,7 +33,7 @@ using TileFunction = void (*)(const int8_t* a, int64_t a_stride, const float* a_
 constexpr int kMostRows = 12;
 struct ByteTiles {
   int most_rows = 0;
-  // By bits (4, 8), whether weights are shifted, and rows − 1.
+  // Indexed by bits (4, 8), by whether weights are shifted, and by rows − 1.
   std::array<std::array<std::array<TileFunction, kMostRows>, 2>, 2> tiles = {};
 };
 

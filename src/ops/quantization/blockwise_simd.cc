@@ -136,7 +136,7 @@ template <int kBits, bool kShifted, int... kRow>
 constexpr std::array<TileFunction, sizeof...(kRow)> Tiles(std::integer_sequence<int, kRow...>) {
   return {TileOfPanel<kRow + 1, kBits, kShifted>...};
 }
-// By rows − 1.
+// Indexed by rows − 1.
 template <int kBits, bool kShifted>
 constexpr auto kTiles = Tiles<kBits, kShifted>(std::make_integer_sequence<int, kTileRows>());
 

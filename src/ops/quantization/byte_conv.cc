@@ -29,7 +29,7 @@ constexpr int64_t kSumsBytes = 192 << 10, kPatchBytes = 512 << 10;
 // Padded rows of a depthwise task, in bytes, and sums that are computed together.
 constexpr int64_t kSlabBytes = 96 << 10, kSumsTogether = 4096;
 constexpr uint8_t kSignBit = 0x80;
-// Bytes that a short line of a patch is copied as.
+// Short lines of a patch are copied as this many bytes.
 constexpr int64_t kShortLine = 32;
 
 int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -143,7 +143,7 @@ class ByteConvKernel final : public Kernel {
 
   size_t scratch_bytes() const override { return static_cast<size_t>(scratch_bytes_); }
 
-  // The first of three ways that is possible.
+  // Uses the first of three methods that is possible.
   Status PrepareProduct(const CompileContext& context, int64_t workers) {
     if (fixed_weights_ && c_.K() > 0 && DnnlSumsBytesExactly()) {
       const auto packs = [&](auto pack) -> StatusOr<bool> {
@@ -243,7 +243,7 @@ class ByteConvKernel final : public Kernel {
     ByteRange range = {};
   };
 
-  // Bytes of scratch memory of a run, and of one part of it.
+  // Reserve bytes in the scratch memory of a run, or of one part of it. Return their offset.
   int64_t Take(int64_t bytes) {
     return std::exchange(scratch_bytes_, scratch_bytes_ + Aligned(bytes));
   }
@@ -258,7 +258,8 @@ class ByteConvKernel final : public Kernel {
     }
   }
 
-  // A packed form with the name `form`, shared unless it depends on zero points that differ.
+  // Packs the weights in the form named `form`. Kernels share the result unless outputs have
+  // different zero points.
   template <typename Fill>
   Status Pack(const CompileContext& context, const std::string& form, int64_t bytes, Fill fill) {
     const Tensor& w = *context.constant(c_.at.w);
@@ -415,7 +416,8 @@ class ByteConvKernel final : public Kernel {
     }
   }
 
-  // Padded rows [first, first + count) of an image as unsigned bytes, as wide as windows reach.
+  // Copies padded rows [first, first + count) of an image as unsigned bytes, as wide as windows
+  // reach.
   void FillSlab(const Call& call, const uint8_t* x, int64_t first, int64_t count,
                 uint8_t* to) const {
     const Axis &ys = axes_[0], &xs = axes_[1];
@@ -445,8 +447,9 @@ class ByteConvKernel final : public Kernel {
 
   // --- oneDNN's convolution ----------------------------------------------------------------------
 
-  // Windows of several taps over padded rows, without patches. Only its implementation brgconv:
-  // others of oneDNN 2.6 are slower for few channels, and one is wrong for some dilations.
+  // Uses oneDNN for windows of several taps over padded rows, without patches. Only the
+  // implementation brgconv is accepted. Others of oneDNN 2.6 are slower for few channels, and one
+  // is wrong for some dilations.
   Status PrepareWindows(const CompileContext& context, int64_t workers) {
     SetAxes();
     const Axis &ys = axes_[0], &xs = axes_[1];
@@ -738,8 +741,8 @@ class ByteConvKernel final : public Kernel {
     }
   }
 
-  // The patches of a task's positions, a row each, as unsigned bytes. Outside the input is the zero
-  // point.
+  // Writes the patch of each of a task's positions as one row of unsigned bytes. Values outside the
+  // input are the zero point.
   void Gather(const Call& call, int64_t group, int64_t first, uint8_t* to) const {
     const int last = c_.window.rank() - 1;
     const int64_t channels = c_.group_channels();
@@ -748,8 +751,8 @@ class ByteConvKernel final : public Kernel {
     const int fill = static_cast<uint8_t>(call.x_zero);
     const int64_t line_bytes = columns * channels;
     const bool together = dilation == 1 && c_.groups == 1;  // taps of a line lie together
-    // Short lines are copied as kShortLine bytes if these are all in X. The next line, or unused
-    // bytes of a row, whose weights are zero, lie behind them.
+    // Short lines are copied as kShortLine bytes if these are all in X. The excess bytes are
+    // overwritten by the next line, or are unused bytes of the row, whose weights are zero.
     const int64_t last_short =
         line_bytes <= kShortLine ? c_.batch * c_.InSize() * c_.channels - kShortLine : -1;
     // The image of the first window, and by axis its number and its first tap.
@@ -822,7 +825,8 @@ class ByteConvKernel final : public Kernel {
         ++image;
       }
     }
-    // Rows lie behind each other, and a short line may end beyond its row: unused bytes come last.
+    // Rows are contiguous, and a short line may be copied beyond its row. So unused bytes are
+    // cleared last.
     for (int64_t i = 0; i < rows_ && row_bytes_ > c_.K(); ++i) {
       std::memset(to + i * row_bytes_ + c_.K(), 0, static_cast<size_t>(row_bytes_ - c_.K()));
     }
@@ -837,7 +841,7 @@ class ByteConvKernel final : public Kernel {
   int32_t Unsigned(int32_t zero) const { return zero + (c_.x_signed ? 128 : 0); }
 
   void Start(const int32_t* bias, const Call& call) const {
-    const int32_t* sums = nullptr;  // of the weights, which count x_zero times
+    const int32_t* sums = nullptr;  // of the weights; multiplied by x_zero
     if (product_ != nullptr || depthwise_vnni_) {
       sums = w_sums_.data();
     } else if (c_.Depthwise()) {
@@ -898,7 +902,7 @@ class ByteConvKernel final : public Kernel {
   int64_t scratch_bytes_ = 0, part_bytes_ = 0;
   int64_t start_at_ = 0, scales_at_ = 0, weights_at_ = 0, terms_at_ = 0, parts_at_ = 0;
   int64_t x_at_ = -1, y_at_ = -1;
-  // In a part.
+  // Offsets in the scratch memory of a part.
   int64_t sums_at_ = 0, slab_at_ = 0, patches_at_ = 0, wide_at_ = 0, scratchpad_at_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // Convolutions of 8-bit tensors, bound to shapes: their description, their kernel, and its loops.
 //
-// Everything is computed with the channels last: bytes of one position lie together. Sums are exact
-// modulo 2³², so all ways to compute them agree bit by bit.
+// All computation is channels-last: the channels of one position are adjacent bytes. Sums are exact
+// modulo 2³², so every method gives the same bits.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_BYTE_CONV_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_BYTE_CONV_H_
 
@@ -37,7 +37,7 @@ struct ByteConv {
   Window window;
   bool channels_last = false;
   bool x_signed = false, w_signed = false, y_signed = false;
-  // Further bounds of the results: of an activation.
+  // Bounds on the results that a fused activation adds.
   int32_t low = INT32_MIN, high = INT32_MAX;
 
   int64_t group_channels() const { return channels / groups; }
@@ -80,8 +80,9 @@ struct DepthwiseTaps {
 void DepthwiseSums(const DepthwiseTaps& taps, const uint8_t* x, const int32_t* w, int64_t count,
                    int32_t* sums);
 
-// The same with AVX-512 VNNI, if the machine has it and there are enough channels, by int8 weights
-// packed from [channels, taps].
+// The same with AVX-512 VNNI, if the machine has it and there are enough channels
+// (HasDepthwiseVnni()). PackDepthwiseVnni() packs int8 weights [channels, taps] into
+// DepthwiseVnniBytes() bytes.
 bool HasDepthwiseVnni(int64_t channels);
 int64_t DepthwiseVnniBytes(const DepthwiseTaps& taps);
 void PackDepthwiseVnni(const DepthwiseTaps& taps, const int8_t* w, int8_t* to);

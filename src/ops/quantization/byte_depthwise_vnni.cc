@@ -62,8 +62,8 @@ void PackDepthwiseVnni(const DepthwiseTaps& taps, const int8_t* w, int8_t* to) {
 #if defined(__x86_64__)
 namespace {
 
-// One chunk of channels of `count` outputs. `offsets`: of the taps, kGroups · 4; 0 groups:
-// `groups`.
+// Sums one chunk of channels of `count` outputs. `offsets` has one entry per tap, four per group.
+// If kGroups is 0, the number of groups is `groups`.
 template <int kGroups>
 __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512vnni"))) void VnniChunk(
     const int64_t* offsets, int64_t groups, const uint8_t* x, int64_t step, const __m256i* weights,

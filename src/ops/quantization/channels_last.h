@@ -6,7 +6,7 @@
 
 namespace chairlift {
 
-// As [batch, channels, spatial...].
+// Returns the shape [batch, channels, spatial...] of the same tensor with channels first.
 inline SymbolicShape WithChannelsFirst(const SymbolicShape& last) {
   SymbolicShape first = last;
   for (int i = 1; last.has_rank() && i < last.rank(); ++i) {
@@ -14,7 +14,7 @@ inline SymbolicShape WithChannelsFirst(const SymbolicShape& last) {
   }
   return first;
 }
-// And back.
+// Returns the shape [batch, spatial..., channels] of the same tensor with channels last.
 inline SymbolicShape WithChannelsLast(const SymbolicShape& first) {
   SymbolicShape last = first;
   for (int i = 1; first.has_rank() && i < first.rank(); ++i) {

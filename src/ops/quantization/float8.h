@@ -15,7 +15,7 @@ int64_t OnnxOfFloat8(Float8 format);
 // As in ONNX's text format: "float8e4m3fn".
 const char* Float8Name(Float8 format);
 
-// The value that the byte stands for.
+// The value that the byte encodes, exactly.
 float Float8Value(Float8 format, uint8_t code);
 
 // The nearest value of the format, ties to the even code; NaN stays NaN. Beyond the largest value,

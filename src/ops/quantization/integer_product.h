@@ -2,7 +2,7 @@
 //
 // Both sides are widened to 16 bits with their zero points subtracted. This is exact for any signs
 // and any zero points. The instructions that multiply 8-bit pairs either saturate or are not
-// available everywhere. B is in panels of 32 columns, with pairs of k together: element (k, n) is
+// available everywhere. B is in panels of 32 columns, with pairs of k together. Element (k, n) is
 // at (n / 32) · K · 32 + (k / 2) · 64 + (n % 32) · 2 + k % 2, with K rounded up to even. Rows of A
 // are dense. Padding is zero.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_INTEGER_PRODUCT_H_
@@ -21,7 +21,7 @@ struct ByteMatrix {
   int64_t row_stride = 0;
   int64_t column_stride = 1;
 };
-// Zero points along a dimension: entry i is at i·stride; none if data is null.
+// Zero points along a dimension: entry i is at i·stride. All are 0 if data is null.
 struct ZeroPoints {
   const void* data = nullptr;
   bool is_signed = false;
@@ -50,8 +50,8 @@ inline int64_t WidePanelsSize(int64_t n, int64_t k) {
 
 // wide [m, WideRowStride(k)] = A [m, k] − zero[row].
 void WidenRows(const ByteMatrix& a, const ZeroPoints& zero, int64_t m, int64_t k, int16_t* wide);
-// Panels [first, last) of B [k, n] − zero[column]; `wide` is the address of panel 0, whether or not
-// it is included.
+// Writes panels [first, last) of B [k, n] − zero[column]. `wide` is always the address of panel 0,
+// even if `first` is not 0.
 void WidenPanels(const ByteMatrix& b, const ZeroPoints& zero, int64_t n, int64_t k, int64_t first,
                  int64_t last, int16_t* wide);
 

@@ -25,7 +25,7 @@ constexpr int kMaxRows = 1;
 using Sums = hn::CappedTag<int32_t, kIntegerPanel>;
 using Pairs = hn::Repartition<int16_t, Sums>;
 constexpr int kVectors = static_cast<int>(kIntegerPanel / hn::MaxLanes(Sums()));
-// As many as the registers hold.
+// As many rows as the registers hold.
 constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 12 : kVectors <= 4 ? 3 : 1;
 #endif
 
@@ -77,7 +77,7 @@ HWY_NOINLINE void Tile(const int16_t* a, int64_t a_stride, const int16_t* b, int
 
 using TileFunction = void (*)(const int16_t*, int64_t, const int16_t*, int64_t, int32_t*, int64_t);
 
-// By rows − 1.
+// Indexed by rows − 1.
 template <int... kRow>
 constexpr std::array<TileFunction, sizeof...(kRow)> Tiles(std::integer_sequence<int, kRow...>) {
   return {&Tile<kRow + 1>...};

@@ -1,7 +1,7 @@
 // chairlift::MatMulNBits(A, B, bias?, residual?, scales, zero_points?): Y = f(A·B + bias +
-// residual), where B [k, n] has codes of `bits` bits, one scale and zero point per column and
-// `block_size` entries of it (blockwise.h). This is ONNX Runtime's MatMulNBits, with what passes
-// fuse into it as in FusedMatMul.
+// residual). B [k, n] has codes of `bits` bits. Each column has one scale and one zero point for
+// every `block_size` entries (blockwise.h). This is ONNX Runtime's MatMulNBits, with the operands
+// that passes fuse into it, as in FusedMatMul.
 //
 // With accuracy_level 4 the model allows A to be rounded to 8 bits, block by block. This is done if
 // the processor multiplies bytes and zero points are not floats, as in ONNX Runtime. Otherwise

@@ -2,11 +2,11 @@
 // networks of two layers: y = Σ weight · (W2 · f(W1 · x + b1) + b2). This is ONNX Runtime's MoE and
 // QMoE.
 //
-// Inputs, as in QMoE: tokens [T, h], router logits [T, E]; then weights [E, rows, columns], scales
-// and bias [E, rows] of W1, W2 and, for gates, W3; then the zero points of the three. Weights are
-// float32, or uint8 with 4 or 8 bits per code, the lower half of a byte first. Then scales are
-// [E, rows], or [E, rows, columns / block_size], and zero points are packed like weights (default:
-// half of the range).
+// Inputs, as in QMoE: tokens [T, h] and router logits [T, E]. Then weights [E, rows, columns],
+// scales and bias [E, rows] of W1, of W2 and, for gates, of W3. Then the zero points of the three.
+// Weights are float32, or uint8 with 4 or 8 bits per code, the lower half of a byte first. Then
+// scales are [E, rows], or [E, rows, columns / block_size], and zero points are packed like weights
+// (default: half of the range).
 //
 // Every product is computed for one token and one row, so a token's answer does not depend on the
 // other tokens.
@@ -32,7 +32,7 @@ struct ExpertRules {
   bool normalises = false;
   bool sparse_mixer = false;
   ExpertActivation activation = ExpertActivation::kRelu;
-  int64_t fusion = 0;  // of gates and values in W1: 0 none, 1 by turns, 2 gates first
+  int64_t fusion = 0;  // gates and values in W1: 0 not fused, 1 interleaved, 2 gates first
   float alpha = 1, beta = 0, limit = std::numeric_limits<float>::infinity();
 };
 
@@ -84,7 +84,7 @@ constexpr std::array<ExpertLayer, 3> kExpertLayers = {{
 struct ExpertWeights {
   int64_t rows = 0, columns = 0;
   int64_t bits = 0;               // 0: float32
-  int64_t block = 0, blocks = 1;  // columns with one scale, and their number in a row
+  int64_t block = 0, blocks = 1;  // columns per scale, and scales per row
 };
 
 Status CheckExpertShape(const InferContext& context, int input, const char* layer, const char* what,
@@ -96,7 +96,7 @@ Status CheckExpertShape(const InferContext& context, int input, const char* laye
                          wanted.ToString());
 }
 
-// 0 for floats.
+// Bits per weight; 0 if weights are floats.
 StatusOr<int64_t> ExpertBits(const Attributes& a, const ExpertLayer& layer, DType dtype) {
   if (dtype != DType::kUInt8) return int64_t{0};
   const int64_t bits = a.Int(layer.bits_name, a.Int("expert_weight_bits", 4));
@@ -218,7 +218,7 @@ struct ExpertOperands {
   const uint8_t* zeros = nullptr;
   bool blocked = false;
 
-  // The row in float32: in `wide`, or where it is.
+  // The row in float32: dequantised to `wide`, or in place if weights are floats.
   const float* Row(int64_t expert, int64_t row, float* wide) const {
     const int64_t at = expert * w.rows + row;
     if (w.bits == 0) return static_cast<const float*>(weights) + at * w.columns;

@@ -42,7 +42,7 @@ void Row(const ByteSum& s, const Q* a, const Q* b, int64_t count, Q* y) {
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) vector(a + i, b + i, y + i);
   if (i == count) return;
-  // The rest by the same instructions: a sum is rounded alike wherever it lies.
+  // The rest uses the same instructions, so that rounding does not depend on the position.
   Q left[8] = {}, right[8] = {}, to[8];
   std::copy_n(a + i, count - i, left);
   std::copy_n(b + i, count - i, right);

@@ -1,5 +1,5 @@
-// Assigns scales and zero points to the elements of a tensor: one for all, one per index of an
-// axis, or one per block along an axis.
+// Assigns scales and zero points to the elements of a tensor. A tensor has one for all, one per
+// index of an axis, or one per block along an axis.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_SCALE_MAP_H_
 
@@ -20,13 +20,14 @@ struct ScaleMap {
 
   static StatusOr<ScaleMap> Make(const Attributes& attributes, const Shape& x, const Shape& scale);
 
-  // Calls run(first element, count, first scale) for runs of elements along which the scale is
-  // constant (inner_stride 0) or advances (1).
+  // Calls run(first element, count, first scale) for all runs of elements with outer index in
+  // [first_outer, last_outer). Along a run the scale is constant (inner_stride 0) or advances by 1
+  // per element (inner_stride 1).
   template <typename F>
   void ForRuns(int64_t first_outer, int64_t last_outer, F run) const {
     for (int64_t o = first_outer; o < last_outer; ++o) {
       if (inner_stride == 0) {
-        // Whole blocks together.
+        // One run per block.
         for (int64_t a = 0; a < axis; a += block) {
           run((o * axis + a) * inner, std::min(block, axis - a) * inner,
               o * outer_stride + a / block * axis_stride);
@@ -40,11 +41,11 @@ struct ScaleMap {
   }
 };
 
-// Common checks of shapes and types for QuantizeLinear and DequantizeLinear: the zero point (input
-// 2) has the scale's shape, and the scale fits x if both are known.
+// Checks shapes and types for QuantizeLinear and DequantizeLinear. The zero point (input 2) must
+// have the scale's shape. The scale must fit x, if both are known.
 Status CheckScales(const InferContext& context);
 
-// For both: scales are one for all, or one per index of an axis.
+// The axis map of both operators. Scales are one for all, or one per index of an axis.
 StatusOr<AxisMap> ScaledAxes(const InferContext& context);
 
 }  // namespace chairlift

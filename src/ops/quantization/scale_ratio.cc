@@ -8,7 +8,7 @@
 
 namespace chairlift {
 double Exactly(float x) {
-  // By its bits: a conversion may treat it as zero too.
+  // Decodes the bits, because a conversion may treat a denormal as zero too.
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000u) != 0) return static_cast<double>(x);
   const double size = static_cast<double>(bits & 0x7fffffu) * 0x1p-149;

@@ -180,7 +180,7 @@ class ScaledIntegerProduct final : public Kernel {
   int64_t scale_stride_ = 0, zero_stride_ = 0, w_scale_stride_ = 0, w_zero_stride_ = 0;
   Activation activation_;
   TeamCut cut_;
-  Tensor packed_;  // if W and what belongs to it are constants
+  Tensor packed_;  // if W, its scales and its zero points are constants
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// chairlift::ScaledIntegerProduct: what graph/passes/recognise_integer_products makes of integer
-// products and their scales.
+// chairlift::ScaledIntegerProduct: an integer product fused with its scales by
+// graph/passes/recognise_integer_products.
 #ifndef CHAIRLIFT_OPS_QUANTIZATION_SCALED_INTEGER_PRODUCT_H_
 #define CHAIRLIFT_OPS_QUANTIZATION_SCALED_INTEGER_PRODUCT_H_
 

@@ -2,14 +2,14 @@
 // values], offsets, by_key? [T], by_distance? [heads, 2·n − 1]) -> y [T, heads, values]: softmax(
 // scale·q·kᵀ + biases)·v for every head of every sequence, within the sequence. Entry j of by_key
 // is added to the scores of key j, for every query. Entry n − 1 + j − i of a head of by_distance is
-// added to the score of query i and key j; sequences then have at most n tokens. kv_heads divides
-// heads: that many query heads share one key head. Attributes:
+// added to the score of query i and key j. Sequences then have at most n tokens. Each key head
+// serves heads / kv_heads query heads, a whole number. Attributes:
 //   - scale (1);
-//   - causal (0): not 0 if no query attends to a later key;
+//   - causal (0): if not 0, no query attends to a later key;
 //   - softcap (0: none): limits scores by a tanh;
-//   - zeros_for_none (0): not 0 if a query whose scores are all −∞ gets zeros instead of NaN; 2: so
-//     does one with a score that is NaN or +∞;
-//   - steps (none): what scores and weights are rounded to (attention_steps.h).
+//   - zeros_for_none (0): if not 0, a query whose scores are all −∞ gets zeros instead of NaN; if
+//     2, so does a query with a score that is NaN or +∞;
+//   - steps (none): if given, scores and weights are rounded to 8 bits (attention_steps.h).
 //
 // Heads are distributed by their amount of work, and so are the queries of long sequences. No
 // matrix of queries by keys is stored.

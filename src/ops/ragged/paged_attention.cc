@@ -4,16 +4,16 @@
 // new tokens of R sequences over these and all earlier tokens.
 //
 // Sequence r has `cached[r]` earlier tokens. The key and value of its token at position p are in
-// block blocks[r, p / B] of the two caches: the key is column, the value row, p % B. The operator
-// writes those of the new tokens there, in place. Token i then attends to positions 0 to cached[r]
-// + i. Other contents of the caches are not written, have no effect, and may be anything. No two
-// sequences may share a block that one of them writes to; the kernel does not check that. But a
-// sequence may continue the one before it: it has the same blocks, and as many earlier tokens as
-// that one has with its new ones. If there is a bias, its entry n − 1 − d is added to the score of
-// a key d positions before the query; sequences have at most n tokens.
+// block blocks[r, p / B] of the two caches. The key is column p % B there, the value row p % B. The
+// operator writes those of the new tokens there, in place. Token i then attends to positions 0 to
+// cached[r] + i. Other contents of the caches are not written, have no effect, and may be anything.
+// No two sequences may share a block that one of them writes to; the kernel does not check that.
+// But a sequence may continue the one before it. It then has the same blocks, and its earlier
+// tokens are all tokens of that sequence, old and new. If there is a bias, its entry n − 1 − d is
+// added to the score of a key d positions before the query. Sequences then have at most n tokens.
 //
-// Attributes: scale (1); softcap (0: none), which limits scores by a tanh before the bias. kv_heads
-// divides heads: that many query heads share one key head. Sequences and their key heads are
+// Attributes: scale (1); softcap (0: none), which limits scores by a tanh before the bias. Each key
+// head serves heads / kv_heads query heads, a whole number. Sequences and their key heads are
 // distributed over the workers.
 #include <algorithm>
 #include <array>
@@ -98,7 +98,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
 
   size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
 
-  // Blocks of tokens that no sequence of the batch has.
+  // The bytes of blocks that no sequence of the batch uses.
   double UntouchedBytes(const KernelArgs& args) const override {
     const auto offsets = CheckedOffsets(args, kOffsets, offsets_, tokens_);
     if (!offsets.ok() || !CheckBlocks(args, *offsets).ok()) return 0;
@@ -155,7 +155,8 @@ class PagedAttention final : public Kernel, public ReadsInPart {
   size_t PackedBytes() const {
     return Padded(PackedHeadBytes(most_keys(), head_size_, value_size_));
   }
-  // For few queries: what AttendPaged() needs. For many: keys and values side by side and packed.
+  // Scratch memory of one worker. For few queries: the scratch memory of AttendPaged(). For many:
+  // keys and values side by side and packed.
   size_t SlotBytes() const {
     const size_t few =
         Padded(static_cast<size_t>(PagedScratch(head_size_, value_size_)) * sizeof(float));
@@ -271,7 +272,7 @@ class PagedAttention final : public Kernel, public ReadsInPart {
     }
   }
 
-  // A head's bias at distance 0; null: there is none.
+  // A head's bias at distance 0; null if there is no bias.
   const float* Bias(const KernelArgs& args, int64_t head) const {
     if (points_ == 0) return nullptr;
     return static_cast<const float*>(args.inputs[kBias]) + head * points_ + points_ / 2;

@@ -31,13 +31,13 @@ struct PagedHead {
   const float* bias = nullptr;
 };
 
-// n floats, rounded up to whole vectors, plus one that stores may touch.
+// The floats to allocate for n floats: whole vectors, plus one vector that stores may touch.
 inline int64_t PagedVectors(int64_t n) { return (n + 31) / 16 * 16; }
 // Scratch memory of AttendPaged(), in floats.
 int64_t PagedScratch(int64_t head_size, int64_t value_size);
 
 // Each query must attend to at least one position. Sums are added in the same order as in Attend()
-// (ops/attention/attention_kernel.h) for five queries or more: both give bit-identical answers,
+// (ops/attention/attention_kernel.h) with five queries or more. So both give bit-identical answers,
 // whatever other queries there are.
 void AttendPaged(const PagedHead& head, float* scratch);
 

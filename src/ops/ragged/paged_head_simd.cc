@@ -30,7 +30,7 @@ struct KeyVector {
   float* scores;
   int64_t count;
 };
-// This many are multiplied together: independent sums.
+// This many vectors are multiplied together, to have independent sums.
 constexpr int kKeyVectors = 4;
 
 // For each key the sum of q's products, first element first. `stride`: between elements.

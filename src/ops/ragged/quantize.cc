@@ -1,7 +1,8 @@
 // chairlift::RaggedQuantize(x [T, ..., k], offsets?, requests? [R+1]) -> y [T, ..., k], scale [T,
 // ..., 1], zero point [T, ..., 1]: DynamicQuantizeLinear of each sequence, over its own range. All
-// rows of a sequence have its scale and zero point. With `requests`, offsets of sequences, those of
-// a request have one range. Without offsets all of x has one.
+// rows of a sequence have its scale and zero point. `requests` has the first sequence of each
+// request; all sequences of a request then share one range. Without offsets, all of x has one
+// range.
 //
 // chairlift::RowQuantize(x [R, ..., k]) is the same with a range for each of R rows.
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Operators over packed sequences, one function each. The tokens of all sequences are concatenated,
-// T in total. int64 offsets [R+1] hold the first token of each of R sequences, then the end of the
-// last. Offsets ascend from 0 to at most T (checked in every run: InvalidArgument). Sequences may
-// be empty; the outputs for those, and for tokens after the last sequence, are zeros.
+// T in total. The int64 offsets [R+1] hold the first token of each of R sequences, then the end of
+// the last. Offsets ascend from 0 to at most T (checked in every run: InvalidArgument). Sequences
+// may be empty; the outputs for those, and for tokens after the last sequence, are zeros.
 #ifndef CHAIRLIFT_OPS_RAGGED_RAGGED_H_
 #define CHAIRLIFT_OPS_RAGGED_RAGGED_H_
 
@@ -21,9 +21,9 @@ void RegisterRaggedSpread(OperatorRegistry& registry);
 void RegisterRaggedToken(OperatorRegistry& registry);
 void RegisterSourceAttention(OperatorRegistry& registry);
 
-// R, from the dimension of offsets: "sequences" for "sequences+1".
+// R, from the dimension R+1 of input `offsets`: for example "sequences" from "sequences+1".
 StatusOr<Dim> SequencesOf(const InferContext& context, int offsets);
-// The shape of input i with another dimension 0; unknown if that of i is.
+// The shape of input i with dimension 0 replaced by `first`; unknown if the shape of i is.
 StatusOr<SymbolicShape> WithFirst(const InferContext& context, int i, const Dim& first);
 
 // The offsets in args.inputs[i] for compiled shapes, checked against `tokens`.

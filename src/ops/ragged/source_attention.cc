@@ -1,14 +1,14 @@
 // chairlift::SourceAttention(q [T, heads, columns], offsets, lengths [R], blocks [R, M], key_cache
-// [N, kv_heads, columns, B], value_cache [N, kv_heads, B, values]) -> y [T, heads, values]:
-// attention of the tokens of R sequences, each over the keys and values of its own source.
+// [N, kv_heads, columns, B], value_cache [N, kv_heads, B, values]) -> y [T, heads, values]. The
+// tokens of each of R sequences attend to the keys and values of its own source.
 //
 // The source of sequence r has lengths[r] ≥ 1 tokens (if the sequence is not empty). The key and
-// value of its token at position p are in block blocks[r, p / B] of the two caches: the key is
-// column, the value row, p % B. Every token of the sequence attends to all of them.
+// value of its token at position p are in block blocks[r, p / B] of the two caches. The key is
+// column p % B there, the value row p % B. Every token of the sequence attends to all of them.
 //
-// In a model that is not yet paged, the only input is q, [batch, heads, length, columns] in the
-// order of attribute `q_axes` (and y in that of `y_axes`), or [T, heads, columns]. Without keys and
-// values it returns zeros.
+// In a model that is not yet paged, q is the only input. It is [T, heads, columns], or [batch,
+// heads, length, columns] in the order of attribute `q_axes`. The axes of y are then in the order
+// of `y_axes`. Without keys and values it returns zeros.
 //
 // Attributes: scale (1); kv_heads, which divides heads; key_size; value_size. Sequences and their
 // key heads are distributed over the workers.
@@ -125,7 +125,7 @@ class SourceAttention final : public Kernel, public ReadsInPart {
 
   size_t scratch_bytes() const override { return static_cast<size_t>(width_) * SlotBytes(); }
 
-  // Blocks of tokens that no source of the batch has.
+  // The bytes of blocks that no source of the batch uses.
   double UntouchedBytes(const KernelArgs& args) const override {
     const auto offsets = CheckedOffsets(args, kSourceOffsets, offsets_, tokens_);
     if (!offsets.ok() || !CheckSources(args, *offsets).ok()) return 0;

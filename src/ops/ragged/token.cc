@@ -1,6 +1,6 @@
 // chairlift::RaggedToken(x [T, ...], offsets, indices? [R]) -> y [R, ...]: token `index`
-// (attribute) of each sequence, or the one that its entry of indices says, counted from the end if
-// negative. A sequence without such a token is an error unless it is empty.
+// (attribute) of each sequence, or token indices[r] of sequence r. Negative numbers count from the
+// end. A sequence without such a token is an error unless it is empty.
 #include <cstring>
 
 #include "ops/ragged/ragged.h"

@@ -1,4 +1,4 @@
-// Lookup: for each element, the value that belongs to it in a table.
+// Lookup: replaces each element by its value in a table.
 //
 // Attributes: "keys" and "values" [entries], "default" [1]. Input 0 has the type of the keys; the
 // output has its shape and the type of the values. The first of equal keys counts. NaN is equal

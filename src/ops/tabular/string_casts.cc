@@ -1,8 +1,8 @@
 // NumbersOfText and TextOfNumbers: Cast from and to strings.
 //
-// A number is what C++ reads: digits, a point and an exponent, or "inf" and "nan" in any case, with
-// blanks around it. A float is written with the fewest digits that are read back as the same
-// number.
+// Numbers are written as in C++: digits, a point and an exponent, or "inf" or "nan" in any case.
+// Blanks around a number are allowed. A float is written with the fewest digits that are read back
+// as the same number.
 #include <charconv>
 #include <cmath>
 #include <string>

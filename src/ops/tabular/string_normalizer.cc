@@ -1,8 +1,7 @@
 // StringNormalizer: removes stop words and changes the case of letters.
 //
 // Letters of all scripts are mapped one by one, as in locale C.UTF-8. Bytes that are not UTF-8 stay
-// as they are. If nothing is left of a list, the result is one empty string, as the standard has
-// it.
+// as they are. If no string is left, the result is one empty string, as ONNX requires.
 #include <locale.h>
 #include <wctype.h>
 

@@ -1,5 +1,5 @@
-// The limit of what an operator on strings makes: a request's strings are repeated by broadcasting
-// or cut into pieces, and a model may repeat that.
+// The limit on the size of the strings that one operator returns. Broadcasting repeats a request's
+// strings, and splitting cuts them into pieces. A chain of such operators could multiply the size.
 #ifndef CHAIRLIFT_OPS_TABULAR_TEXT_LIMIT_H_
 #define CHAIRLIFT_OPS_TABULAR_TEXT_LIMIT_H_
 

@@ -19,15 +19,16 @@ namespace chairlift {
 // Thread-safe. Copies share the compiled expression.
 class TextPattern {
  public:
-  // InvalidArgument if it is not RE2's syntax, or needs more memory than one pattern may have.
+  // InvalidArgument if the expression is not valid RE2 syntax, or needs more memory than one
+  // pattern may have.
   static StatusOr<TextPattern> Parse(std::string_view expression);
 
   // ResourceExhausted if a match in `text` could take too long: RE2 cannot be cancelled. Its time
   // is linear in the text and in the size of the compiled expression.
   Status Admit(std::string_view text) const;
 
-  // The first match that starts at `from` or later, and the longest of those: its first byte, and
-  // the first byte after it. `text` is UTF-8.
+  // Finds the first match that starts at byte `from` or later; if several start there, the longest.
+  // Returns the offsets of its first byte and of the first byte after it. `text` is UTF-8.
   std::optional<std::pair<size_t, size_t>> Find(std::string_view text, size_t from) const;
   bool MatchesWhole(std::string_view text) const;
   bool matches_empty() const { return MatchesWhole(""); }

@@ -1,7 +1,7 @@
-// chairlift::Tokenizer(texts) → [texts' shape, tokens]: ONNX Runtime's Tokenizer. Tokens are what
-// matches `tokenexp`, or what lies between matches of `separators`, one after the other. Those with
-// fewer than `mincharnum` characters are dropped. Shorter lists are filled up with `pad_value`;
-// with `mark`, each begins with byte 2 and ends with byte 3.
+// chairlift::Tokenizer(texts) → [texts' shape, tokens]: ONNX Runtime's Tokenizer. Tokens are the
+// matches of `tokenexp`, or the parts between matches of `separators`, which are applied one after
+// the other. Those with fewer than `mincharnum` characters are dropped. Shorter lists are filled up
+// with `pad_value`; with `mark`, each begins with byte 2 and ends with byte 3.
 #include <algorithm>
 #include <string>
 #include <string_view>
