@@ -28,8 +28,8 @@ struct RequestHead {
   std::optional<uint64_t> json_length;  // Inference-Header-Content-Length, uncompressed
   std::string host;                     // Host; empty if HTTP/1.0 omits it
   std::string origin;                   // the site whose page made a browser send this; else empty
-  // The trace id of the W3C traceparent field, 32 hexadecimal digits. Empty if there is no field, or
-  // an invalid one, which a server must ignore.
+  // The trace id of the W3C traceparent field, 32 hexadecimal digits. Empty if there is no field,
+  // or an invalid one, which a server must ignore.
   std::string trace_id;
   bool preflight = false;  // asks which methods a page of `origin` may use
 };
