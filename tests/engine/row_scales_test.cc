@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
-#include <mutex>
+#include <future>
+#include <memory>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 
@@ -77,26 +80,24 @@ TEST(RowScalesTest, EachRequestHasTheScalesThatItHasAlone) {
     ASSERT_TRUE(response.ok()) << response.status();
     want.push_back(response->outputs.at(0).tensor);
   }
-  std::mutex mutex;
   int shared = 0;
   for (int round = 0; round < 200 && (round < 3 || shared == 0); ++round) {
-    absl::BlockingCounter answers(static_cast<int>(requests.size()));
-    for (size_t i = 0; i < requests.size(); ++i) {
-      (*engine)->InferAsync(requests[i], [&, i](const StatusOr<InferResponse>& got) {
-        {
-          const std::lock_guard<std::mutex> lock(mutex);
-          EXPECT_TRUE(got.ok()) << got.status();
-          if (got.ok()) {
-            const Tensor& have = got->outputs.at(0).tensor;
-            EXPECT_EQ(have.shape(), want[i].shape());
-            EXPECT_EQ(std::memcmp(have.raw(), want[i].raw(), want[i].byte_size()), 0);
-            shared += have.shape()[0] == 1 && got->batch_rows > 1;
-          }
-        }
-        answers.DecrementCount();
+    std::vector<std::future<StatusOr<InferResponse>>> answers;
+    for (const InferRequest& request : requests) {
+      auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
+      answers.push_back(promise->get_future());
+      (*engine)->InferAsync(request, [promise](StatusOr<InferResponse> response) {
+        promise->set_value(std::move(response));
       });
     }
-    answers.Wait();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto got = answers[i].get();
+      ASSERT_TRUE(got.ok()) << got.status();
+      const Tensor& have = got->outputs.at(0).tensor;
+      EXPECT_EQ(have.shape(), want[i].shape());
+      EXPECT_EQ(std::memcmp(have.raw(), want[i].raw(), want[i].byte_size()), 0);
+      shared += have.shape()[0] == 1 && got->batch_rows > 1;
+    }
   }
   EXPECT_GT(shared, 0) << "no request had company";
 }

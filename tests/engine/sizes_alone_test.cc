@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <future>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "chairlift/engine.h"
 #include "engine/test_models.h"
 
@@ -186,23 +188,23 @@ TEST(SizesAloneTest, WhatIsRefusedAloneIsRefusedInABatch) {
     for (const int64_t length : {3, 1, 5, 8, 4, 3}) {
       for (const int64_t id : {0, 1, 5}) requests.push_back(Request(length, id));
     }
-    std::vector<StatusOr<InferResponse>> got(requests.size(), absl::UnknownError("none"));
-    absl::BlockingCounter left(static_cast<int>(requests.size()));
-    for (size_t i = 0; i < requests.size(); ++i) {
-      (*engine)->InferAsync(requests[i], [&, i](StatusOr<InferResponse> response) {
-        got[i] = std::move(response);
-        left.DecrementCount();
+    std::vector<std::future<StatusOr<InferResponse>>> answers;
+    for (const InferRequest& request : requests) {
+      auto promise = std::make_shared<std::promise<StatusOr<InferResponse>>>();
+      answers.push_back(promise->get_future());
+      (*engine)->InferAsync(request, [promise](StatusOr<InferResponse> response) {
+        promise->set_value(std::move(response));
       });
     }
-    left.Wait();
     int answered = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
+      const auto got = answers[i].get();
       const auto want = (*alone)->Infer(requests[i]);
-      EXPECT_EQ(got[i].ok(), want.ok())
-          << "request " << i << ": " << got[i].status() << " and " << want.status();
-      if (!got[i].ok() || !want.ok()) continue;
+      EXPECT_EQ(got.ok(), want.ok())
+          << "request " << i << ": " << got.status() << " and " << want.status();
+      if (!got.ok() || !want.ok()) continue;
       ++answered;
-      const auto a = got[i]->outputs[0].tensor.values<float>();
+      const auto a = got->outputs[0].tensor.values<float>();
       const auto b = want->outputs[0].tensor.values<float>();
       EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
     }
