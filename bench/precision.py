@@ -90,7 +90,7 @@ def compare_answers(report, encoder):
 
     exact = answers("float32")
     for kind in AIMS:
-        cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(answers(kind), exact)]
+        cosines = [float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) for a, b in zip(answers(kind), exact)]
         report.add(f"{encoder.name} {kind}, least cosine", min(cosines), "", ratio=min(cosines),
                    aim=AIM_COSINE.get(kind))
 
